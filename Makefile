@@ -1,0 +1,50 @@
+# Every target makes what it needs: a virtual environment in .venv, with the versions of constraints.txt.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+SOURCES := pyproject.toml constraints.txt
+
+.PHONY: demo demo-model test test-slow check bench docs clean
+
+demo: $(VENV)/.installed
+	$(BIN)/headspan report demo -o report.html
+
+test: check
+	$(BIN)/python -m pytest -n 2
+
+test-slow: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m slow
+
+check: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed-test
+	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	@echo "Documentation written to docs/_build/html/index.html"
+
+demo-model: $(VENV)/.installed-test
+	$(BIN)/python -m headspan.demo.train
+
+clean:
+	rm -rf $(VENV) build dist docs/_build report.html .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(SOURCES) | $(BIN)/python
+	$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
+	$(INSTALL) -e '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: $(SOURCES) | $(BIN)/python
+	$(INSTALL) -e '.[docs]'
+	@touch $@ $(VENV)/.installed

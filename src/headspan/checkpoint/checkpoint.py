@@ -1,0 +1,101 @@
+"""An opened checkpoint: what it is at once, its tensors when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from headspan.checkpoint.config import Config
+from headspan.checkpoint.refusals import check_readable, packed_format
+from headspan.checkpoint.stored_stack import StoredStack, check_shape
+from headspan.checkpoint.tensors import TensorStore
+from headspan.dims import Fold
+from headspan.errors import CheckpointError, ShapeError
+
+if TYPE_CHECKING:
+    import torch
+
+    from headspan.heads import Heads
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model's weights, opened but not read. Made by `headspan.open`."""
+
+    source: str
+    config: Config
+    store: TensorStore
+    stacks: Mapping[str, StoredStack]
+    revision: str | None = None
+
+    @property
+    def family(self) -> str:
+        return self.config.model_type
+
+    @cached_property
+    def packing(self) -> str | None:
+        """How some of the weights are quantised, if they are; the attention itself is always plain numbers."""
+        return packed_format(self.config, self.store.infos)
+
+    def stack(self, name: str | None = None) -> StoredStack:
+        """The stack of that name, or the only one."""
+        if name is None and len(self.stacks) == 1:
+            return next(iter(self.stacks.values()))
+        if name is None or name not in self.stacks:
+            asked = "no stack was named" if name is None else f"there is no stack {name!r}"
+            raise ShapeError(f"{asked}; this {self.family} has: {', '.join(self.stacks)}")
+        return self.stacks[name]
+
+    def take(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
+        """Read tensors by stored name, checked: the shape expected, numbers not packed, all of them finite."""
+        import torch
+
+        for name, shape in shapes.items():
+            check_readable(self.store.infos[name], self.packing)
+            check_shape(self.store.infos[name], shape)
+        tensors = self.store.read(list(shapes))
+        for name, tensor in tensors.items():
+            if tuple(tensor.shape) != shapes[name]:
+                raise CheckpointError(
+                    f"tensor '{name}' was {shapes[name]} when opened and is {tuple(tensor.shape)} now"
+                )
+            low, high = torch.aminmax(tensor) if tensor.numel() else (tensor.sum(), tensor.sum())
+            if not bool(torch.isfinite(low) & torch.isfinite(high)):
+                raise CheckpointError(
+                    f"tensor '{name}' holds NaN or Inf; the training run diverged or the file is damaged: "
+                    "open an earlier checkpoint"
+                )
+        return tensors
+
+    def heads(
+        self,
+        layers: Sequence[int] | range | None = None,
+        dtype: torch.dtype | str | None = None,
+        device: torch.device | str = "cpu",
+        fold: Fold = "none",
+        center: bool = False,
+        stack: str | None = None,
+    ) -> Heads:
+        """Every head's weights, lazily: shapes now, tensors when they are asked for.
+
+        Parameters
+        ----------
+        layers
+            Which layers, by number; all by default.
+        dtype
+            What to convert to; by default as stored, half precision promoted to float32.
+        device
+            Where the tensors go when they are read.
+        fold
+            `"layernorm"` multiplies the norm before the attention into W_Q, W_K, W_V (and their biases).
+        center
+            Also remove from what is read and written the component that LayerNorm discards (the mean over d_model).
+        stack
+            Which stack, for a model with several.
+        """
+        # The one place that looks down the list of layers: users ask a checkpoint for its heads (decision 0002).
+        from headspan.heads import Heads
+
+        return Heads.of(self, layers=layers, dtype=dtype, device=device, fold=fold, center=center, stack=stack)

@@ -1,0 +1,86 @@
+"""A model's config.json, read with suspicion.
+
+Fields are asked for by name (with the older spellings of the same field) and come back checked: present, of the right
+type, within limits that no real model exceeds. Nothing downstream has to wonder whether `num_hidden_layers` is a
+thousand million or a string.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headspan.errors import CheckpointError
+
+MAX_JSON_BYTES = 64 * 2**20
+MAX_LAYERS = 10_000
+MAX_HEADS = 65_536
+MAX_WIDTH = 10_000_000
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`; anything else is a CheckpointError that names the file."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            raise CheckpointError(f"{path.name} is {size:,} bytes long; no real one exceeds {MAX_JSON_BYTES:,}")
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as problem:
+        raise CheckpointError(f"{path.name} cannot be read as JSON: {problem}") from problem
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path.name} holds a JSON {type(content).__name__}, not an object")
+    return content
+
+
+@dataclass(frozen=True)
+class Config:
+    """The fields of a config.json; `place` is what error messages call it."""
+
+    fields: Mapping[str, Any]
+    place: str = "config.json"
+
+    @property
+    def model_type(self) -> str:
+        value = self.fields.get("model_type")
+        if not isinstance(value, str) or not value:
+            raise CheckpointError(
+                f"{self.place} has no 'model_type'; add the type transformers uses, for example \"gpt2\""
+            )
+        return value
+
+    def get(self, *names: str) -> Any:
+        """The first of these fields that is there and not null, or None."""
+        return next((self.fields[name] for name in names if self.fields.get(name) is not None), None)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.get(name)
+        return default if value is None else bool(value)
+
+    def integer(self, *names: str, most: int, default: int | None = None, least: int = 1) -> int:
+        """A whole number between `least` and `most`, under any of its spellings."""
+        value = self.get(*names)
+        if value is None:
+            if default is None:
+                raise CheckpointError(f"{self.place} has no '{names[0]}', which model_type '{self.model_type}' needs")
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise CheckpointError(
+                f"{self.place}: '{names[0]}' is {_short(value)}, not a whole number in {least}..{most}"
+            )
+        return value
+
+    def number(self, *names: str, default: float) -> float:
+        value = self.get(*names)
+        if value is None:
+            return default
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise CheckpointError(f"{self.place}: '{names[0]}' is {_short(value)}, not a number")
+        return float(value)
+
+
+def _short(value: object) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "an integer of over 30 digits"
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,138 @@
+"""Weight files on this machine as one `TensorStore`.
+
+Headers of all files are read when the store is made. Each call of `read` maps the files it needs and lets go of them
+when its tensors are gone, so memory holds what the caller holds and no more. Only a torch file in the old, non-zip
+format cannot be mapped; it is loaded whole, once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headspan.checkpoint.safetensors_header import read_safetensors_header
+from headspan.checkpoint.tensors import TensorInfo
+from headspan.checkpoint.torch_header import is_torch_zip, read_torch_header
+from headspan.errors import CheckpointError, UnsupportedModel
+
+if TYPE_CHECKING:
+    import torch
+
+TORCH_SUFFIXES = frozenset({".bin", ".pt", ".pth"})
+FULL_HASH_BYTES = 4 * 2**30
+"""Above this the weights are not hashed whole: reading 140 GB to label a result would cost more than the result."""
+
+
+def read_header(path: Path) -> dict[str, TensorInfo]:
+    """Every tensor of one weight file, by its format."""
+    try:
+        if path.is_dir():
+            raise CheckpointError(f"'{path.name}' is a folder where a weight file was expected")
+        with path.open("rb") as file:
+            magic = file.read(4)
+        if path.suffix == ".gguf" or magic == b"GGUF":
+            raise UnsupportedModel(
+                f"'{path.name}' is a GGUF file (packed weights); open the original safetensors checkpoint instead"
+            )
+        if path.suffix == ".safetensors":
+            return read_safetensors_header(path)
+        if path.suffix in TORCH_SUFFIXES:
+            return read_torch_header(path)
+    except OSError as problem:
+        raise CheckpointError(f"'{path.name}' cannot be read: {problem.strerror or problem}") from problem
+    raise CheckpointError(
+        f"'{path.name}' is not a weight file headspan knows; it reads .safetensors and torch .bin, .pt, .pth"
+    )
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    """The tensors of one or several weight files."""
+
+    files: Mapping[str, Path]
+    """File name as messages show it -> where it is."""
+    infos: Mapping[str, TensorInfo]
+    _loaded_whole: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, paths: Sequence[Path]) -> LocalFiles:
+        infos: dict[str, TensorInfo] = {}
+        for path in paths:
+            for name, info in read_header(path).items():
+                if name in infos:
+                    raise CheckpointError(f"tensor '{name}' is in both '{infos[name].place}' and '{path.name}'")
+                infos[name] = info
+        return cls({path.name: path for path in paths}, infos)
+
+    @property
+    def bytes_on_disk(self) -> int:
+        return sum(path.stat().st_size for path in self.files.values())
+
+    def read(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        by_file: dict[str, list[str]] = {}
+        for name in names:
+            by_file.setdefault(self.infos[name].place, []).append(name)
+        tensors: dict[str, torch.Tensor] = {}
+        for place, wanted in by_file.items():
+            path = self.files[place]
+            read = self._read_safetensors if path.suffix == ".safetensors" else self._read_torch
+            tensors |= read(path, wanted)
+        return tensors
+
+    def _read_safetensors(self, path: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="pt") as file:
+                return {name: file.get_tensor(name) for name in names}
+        except (SafetensorError, OSError) as problem:
+            raise CheckpointError(f"'{path.name}' can no longer be read: {problem}") from problem
+
+    def _read_torch(self, path: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        state_dict = self._loaded_whole.get(path.name)
+        if state_dict is None:
+            mapped = is_torch_zip(path)
+            state_dict = _torch_state_dict(path, mapped)
+            if not mapped:
+                self._loaded_whole[path.name] = state_dict
+        return {name: state_dict[name] for name in names}
+
+    def content_hash(self) -> str:
+        return self._content_hash
+
+    @cached_property
+    def _content_hash(self) -> str:
+        if self.bytes_on_disk > FULL_HASH_BYTES:
+            headers = sorted((info.place, info.name, info.dtype, info.shape) for info in self.infos.values())
+            return f"sha256-of-headers:{hashlib.sha256(repr(headers).encode()).hexdigest()}"
+        digests = {name: _file_digest(path) for name, path in sorted(self.files.items())}
+        if len(digests) == 1:
+            return f"sha256:{next(iter(digests.values()))}"
+        return f"sha256-of-files:{hashlib.sha256(repr(digests).encode()).hexdigest()}"
+
+
+def _file_digest(path: Path) -> str:
+    """SHA-256 of a file's content; the Hugging Face cache already keeps it as the name of the file it links to."""
+    target = path.resolve().name
+    if path.is_symlink() and re.fullmatch(r"[0-9a-f]{64}", target):
+        return target
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _torch_state_dict(path: Path, mapped: bool) -> dict[str, torch.Tensor]:
+    import pickle
+
+    import torch
+
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as problem:
+        first_line = (str(problem).splitlines() or [type(problem).__name__])[0]
+        raise CheckpointError(f"'{path.name}' cannot be loaded by torch: {first_line}") from problem
+    return dict(content)

@@ -1,0 +1,113 @@
+"""From what the user names (a folder, a file, a model in memory, "demo") to an opened Checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from headspan.checkpoint.checkpoint import Checkpoint
+from headspan.checkpoint.config import Config, read_json
+from headspan.checkpoint.families import FAMILIES
+from headspan.checkpoint.folder import folder_config, weight_files
+from headspan.checkpoint.in_memory import InMemory
+from headspan.checkpoint.local_files import LocalFiles
+from headspan.checkpoint.names import StoredNames
+from headspan.checkpoint.refusals import packed_format, refuse_packed
+from headspan.checkpoint.stored_stack import StoredStack
+from headspan.checkpoint.tensors import TensorStore
+from headspan.demo import demo_folder
+from headspan.errors import CheckpointError, UnsupportedModel
+
+
+def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
+    """Open a checkpoint: headers are read and checked, weights are not.
+
+    Parameters
+    ----------
+    source
+        A folder in Hugging Face layout; one weight file (with `config`, or a config.json beside it); `"demo"`; a
+        `transformers` model in memory; or a pair `(state_dict, config)`.
+    config
+        Path of a config.json, a dict, or a `transformers` config, for a source that has none of its own.
+    """
+    if isinstance(source, str | PathLike):
+        return _open_path(str(source), config)
+    if isinstance(source, tuple) and len(source) == 2:
+        state_dict, own_config = source
+        return _checkpoint("in memory", _config(own_config), InMemory.of(state_dict))
+    if hasattr(source, "state_dict") and hasattr(source, "config"):
+        return _checkpoint(
+            f"{type(source).__name__} in memory", _config(config or source.config), InMemory.of(source.state_dict())
+        )
+    raise CheckpointError(
+        f'cannot open a {type(source).__name__}; give a folder, a weight file, "demo", a transformers model, '
+        "or a pair (state_dict, config)"
+    )
+
+
+def _open_path(source: str, config: Any) -> Checkpoint:
+    path = demo_folder() if source == "demo" else Path(source).expanduser()
+    try:
+        if path.is_dir():
+            settings = folder_config(path) if config is None else _config(config)
+            return _checkpoint(source, settings, LocalFiles.of(weight_files(path)), _snapshot_revision(path))
+        if path.is_file():
+            return _checkpoint(source, _config_for_file(path, config), LocalFiles.of([path]))
+    except (OSError, ValueError) as problem:
+        raise CheckpointError(f"'{source}' cannot be opened: {problem}") from problem
+    raise CheckpointError(f"there is no file or folder '{source}'; give a path, or \"demo\" for the embedded model")
+
+
+def _config_for_file(path: Path, config: Any) -> Config:
+    if config is None and not (path.parent / "config.json").is_file():
+        raise CheckpointError(f"'{path.name}' needs a config: pass the model's config.json with --config (config=...)")
+    return _config(path.parent / "config.json" if config is None else config)
+
+
+def _config(config: Any) -> Config:
+    if isinstance(config, str | PathLike):
+        path = Path(config).expanduser()
+        if not path.is_file():
+            raise CheckpointError(f"there is no config file '{path}'")
+        return Config(read_json(path), path.name)
+    if hasattr(config, "to_dict"):
+        return Config({**config.to_dict(), "model_type": config.model_type}, "the model's config")
+    if isinstance(config, Mapping):
+        return Config(dict(config), "the given config")
+    raise CheckpointError(f"a config is a path, a dict or a transformers config, not a {type(config).__name__}")
+
+
+def _checkpoint(source: str, config: Config, store: TensorStore, revision: str | None = None) -> Checkpoint:
+    describe = FAMILIES.get(config.model_type)
+    if describe is None:
+        raise UnsupportedModel(
+            f"model_type {config.model_type!r:.60} is not described in headspan; it knows {', '.join(sorted(FAMILIES))}"
+        )
+    method = packed_format(config, store.infos)
+    stacks: dict[str, StoredStack] = {}
+    for stack in describe(config):
+        names = StoredNames.of(store.infos, stack, f"'{source}'")
+        if names is None:
+            raise _no_attention(source, config, store, stack.projections["Q"].linear.weight, method)
+        stacks[stack.name] = StoredStack(stack, names)
+        stacks[stack.name].check_attention(method)
+    return Checkpoint(source, config, store, stacks, revision)
+
+
+def _no_attention(
+    source: str, config: Config, store: TensorStore, template: str, method: str | None
+) -> CheckpointError | UnsupportedModel:
+    if method is not None:
+        return refuse_packed(method)
+    seen = ", ".join(repr(name) for name in list(store.infos)[:3]) or "no tensor at all"
+    return CheckpointError(
+        f"'{source}' has no tensor named like '{template}', which a {config.model_type} has; found {seen}"
+    )
+
+
+def _snapshot_revision(folder: Path) -> str | None:
+    """The commit a Hugging Face cache snapshot stands for, which is its folder's name."""
+    real = folder.resolve()
+    return real.name if real.parent.name == "snapshots" else None

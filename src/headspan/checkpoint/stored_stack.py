@@ -1,0 +1,151 @@
+"""A family's stack as one checkpoint stores it: every tensor's stored name and the shape its config implies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from headspan.checkpoint.families import Linear, Stack
+from headspan.checkpoint.names import StoredNames
+from headspan.checkpoint.refusals import check_readable
+from headspan.checkpoint.tensors import TensorInfo
+from headspan.dims import ROLES, Role
+from headspan.errors import CheckpointError
+
+Parts = frozenset[str]
+
+
+@dataclass(frozen=True)
+class StoredStack:
+    """Description and spelling together; knows what is there, what is missing, what nobody claims."""
+
+    stack: Stack
+    names: StoredNames
+
+    def role_features(self, role: Role) -> tuple[int, int]:
+        """Input and output features of the stored matrix that holds `role`."""
+        n_features, d_model = self.stack.projections[role].rows.n_features, self.stack.d_model
+        return (n_features, d_model) if role == "O" else (d_model, n_features)
+
+    def role_linear(self, role: Role, layer: int) -> Linear:
+        """The matrix that holds `role` in `layer`, with its names written out (root prefix not included)."""
+        return at_layer(self.stack.projections[role].linear, layer)
+
+    def bias_name(self, linear: Linear) -> str | None:
+        """The stored name of a bias; None where the family has none in this file, an error where it must have."""
+        if linear.bias is None:
+            return None
+        return self.names.require(linear.bias).name if linear.bias_required else self.names.find(linear.bias)
+
+    @cached_property
+    def layers_present(self) -> tuple[int, ...]:
+        """Layers whose four attention matrices are all stored."""
+        return tuple(
+            layer
+            for layer in range(self.stack.n_layers)
+            if all(self.names.find(self.role_linear(role, layer).weight) for role in ROLES)
+        )
+
+    def check_attention(self, method: str | None) -> None:
+        """Hold every stored attention matrix against the config: its shape, and that its dtype is not a packed one."""
+        for layer in range(self.stack.n_layers):
+            for role in ROLES:
+                linear = self.role_linear(role, layer)
+                found = self.names.find(linear.weight)
+                if found is not None:
+                    check_readable(self.names.infos[found], method)
+                    check_shape(self.names.infos[found], stored_shape(linear, *self.role_features(role)))
+
+    @cached_property
+    def parts(self) -> Parts:
+        """What can be handed out: any of W_Q W_K W_V W_O, W_E W_pos W_U, MLP."""
+        attention = {"W_Q", "W_K", "W_V", "W_O"} if self.layers_present else set()
+        tables = {
+            name
+            for name, table in (("W_E", self.stack.tokens), ("W_pos", self.stack.position_table))
+            if table is not None and self.names.find(*table.names)
+        }
+        if self.unembedding is not None:
+            tables.add("W_U")
+        mlp = {"MLP"} if self._has_mlp else set()
+        return frozenset(attention | tables | mlp)
+
+    @cached_property
+    def unembedding(self) -> str | None:
+        """Stored name of the unembedding; the token table where the two are tied and only one is stored."""
+        own = self.names.find(*self.stack.unembedding.names) if self.stack.unembedding else None
+        if own is None and self.stack.tied and self.stack.tokens is not None:
+            return self.names.find(*self.stack.tokens.names)
+        return own
+
+    @property
+    def _has_mlp(self) -> bool:
+        mlp = self.stack.mlp
+        return mlp is not None and all(
+            self.names.find(at_layer(linear, layer).weight)
+            for layer in self.layers_present
+            for linear in (*mlp.reads, mlp.write)
+        )
+
+    def missing(self) -> list[str]:
+        """What the family has and this checkpoint lacks, in words."""
+        lacking = []
+        absent = self.stack.n_layers - len(self.layers_present)
+        if absent:
+            lacking.append(f"attention of {absent} of {self.stack.n_layers} layers")
+        expected = {"W_E": self.stack.tokens, "W_pos": self.stack.position_table, "W_U": self.stack.unembedding}
+        lacking += [name for name, table in expected.items() if table is not None and name not in self.parts]
+        if self.stack.mlp is not None and "MLP" not in self.parts:
+            lacking.append("MLP")
+        return lacking
+
+    def claimed(self) -> Iterator[str]:
+        """Stored names of this stack's attention tensors, each as often as a distinct matrix or bias claims it."""
+        for layer in range(self.stack.n_layers):
+            for linear in dict.fromkeys(self.role_linear(role, layer) for role in ROLES):
+                yield from (name for name in (linear.weight, linear.bias) if name and self.names.find(name))
+
+    def unclaimed(self) -> list[str]:
+        """Tensors stored beside the attention matrices that no role, norm or known buffer accounts for."""
+        claimed = set(self.claimed())
+        strangers = []
+        for layer in range(self.stack.n_layers):
+            home = self.stack.attention.format(layer=layer)
+            norm = {n.format(layer=layer) for n in (*self.stack.norm.weight, *self.stack.norm.bias)}
+            buffers = {home + name for name in self.stack.buffers}
+            known = claimed | norm | buffers
+            strangers += [name for name in self._by_home.get(home, ()) if name not in known]
+        return strangers
+
+    @cached_property
+    def _by_home(self) -> Mapping[str, list[str]]:
+        """Names under each layer's attention prefix, relative to the root."""
+        prefix = self.names.prefix
+        homes: dict[str, list[str]] = {}
+        depth = self.stack.attention.count(".")
+        for name in self.names.infos:
+            if name.startswith(prefix):
+                relative = name[len(prefix) :]
+                home = ".".join(relative.split(".")[:depth]) + "."
+                homes.setdefault(home, []).append(relative)
+        return homes
+
+
+def at_layer(linear: Linear, layer: int) -> Linear:
+    """`linear` with the layer's number written into its names."""
+    bias = None if linear.bias is None else linear.bias.format(layer=layer)
+    return Linear(linear.weight.format(layer=layer), bias, linear.bias_required, linear.stored)
+
+
+def stored_shape(linear: Linear, n_in: int, n_out: int) -> tuple[int, int]:
+    return (n_in, n_out) if linear.stored == "in_out" else (n_out, n_in)
+
+
+def check_shape(info: TensorInfo, expected: tuple[int, ...]) -> None:
+    """Raise unless the stored shape is the one the config implies."""
+    if info.shape != expected:
+        raise CheckpointError(
+            f"tensor '{info.name}' has shape {info.shape}, but the config implies {expected}; "
+            "the config belongs to another model, or the file is damaged"
+        )

@@ -1,0 +1,248 @@
+"""The pickle inside a torch checkpoint, interpreted without importing or calling anything it names.
+
+`torch.save` describes a state dict as a small pickle program: build a dict, name each storage, call
+`torch._utils._rebuild_tensor_v2` on it. This module runs exactly the opcodes such a program uses, on a stack of plain
+Python values. A global is never looked up: its name is compared with a fixed list, and a name that is not on the list
+ends the reading. So a pickle that would run code when loaded is refused here before torch sees it.
+
+1. `pickletools.genops` decodes one opcode at a time; the number of opcodes is bounded.
+2. Values live on a stack and in a memo, as the pickle machine defines them.
+3. REDUCE applies one of our own builders; dict keys must be text or whole numbers.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, BinaryIO
+
+from headspan.errors import CheckpointError
+
+MAX_OPCODES = 5_000_000
+
+STORAGE_DTYPES: Mapping[str, str] = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+}
+
+
+@dataclass(frozen=True)
+class Global:
+    """A name the pickle refers to; only ever compared, never imported."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Storage:
+    """One flat run of numbers in the file."""
+
+    dtype: str
+    key: str
+    n_items: int
+
+
+@dataclass(frozen=True)
+class PickledTensor:
+    """A tensor as its storage, offset, shape and strides (in items)."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def last_item(self) -> int:
+        """Index in the storage just past the tensor's last item."""
+        if prod(self.shape) == 0:
+            return self.offset
+        return self.offset + 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
+
+
+class _Mark:
+    """Where a pickle's MARK opcode stands on the stack."""
+
+
+def pickled_value(file: BinaryIO, place: str) -> Any:
+    """The value of the pickle that `file` is positioned at, tensors as `PickledTensor`."""
+    try:
+        return _run(file)
+    except CheckpointError as problem:
+        raise CheckpointError(f"{place}: {problem}") from problem
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as problem:
+        raise CheckpointError(
+            f"{place} is not a state dict saved by torch, or is damaged ({type(problem).__name__}: {problem})"
+        ) from problem
+
+
+def _run(file: BinaryIO) -> Any:
+    stack: list[Any] = []
+    memo: dict[Any, Any] = {}
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
+        if count > MAX_OPCODES:
+            raise CheckpointError(f"its pickle has over {MAX_OPCODES:,} opcodes, more than any state dict")
+        if opcode.name == "STOP":
+            return stack.pop()
+        if opcode.name in _LITERALS:
+            stack.append(argument)
+        elif opcode.name in _MEMO_WRITES:
+            memo[argument] = stack[-1]
+        elif opcode.name in _MEMO_READS:
+            stack.append(memo[argument])
+        elif opcode.name in _ACTIONS:
+            _ACTIONS[opcode.name](stack, argument)
+        else:
+            raise CheckpointError(f"its pickle uses the opcode {opcode.name}, which no state dict needs")
+    raise ValueError("the pickle has no end")
+
+
+def _pop_to_mark(stack: list[Any]) -> list[Any]:
+    for index in range(len(stack) - 1, -1, -1):
+        if isinstance(stack[index], _Mark):
+            items = stack[index + 1 :]
+            del stack[index:]
+            return items
+    raise ValueError("MARK is missing")
+
+
+def _pop_tuple(stack: list[Any], n: int) -> None:
+    if len(stack) < n:
+        raise ValueError("the stack is too short")
+    stack[len(stack) - n :] = [tuple(stack[len(stack) - n :])]
+
+
+def _store(target: Any, pairs: list[Any]) -> None:
+    if not isinstance(target, dict):
+        raise ValueError("an item is set on something that is not a dict")
+    for key, value in zip(pairs[::2], pairs[1::2], strict=True):
+        # Hashing a deeply nested tuple would overflow the C stack, so only plain keys are taken.
+        if not isinstance(key, str | int):
+            raise CheckpointError("its pickle has a dict key that is neither text nor a number")
+        target[key] = value
+
+
+def _append(target: Any, items: list[Any]) -> None:
+    if not isinstance(target, list):
+        raise ValueError("an item is appended to something that is not a list")
+    target.extend(items)
+
+
+def _set_items(stack: list[Any], _: Any) -> None:
+    pairs = _pop_to_mark(stack)
+    _store(stack[-1], pairs)
+
+
+def _set_item(stack: list[Any], _: Any) -> None:
+    value, key = stack.pop(), stack.pop()
+    _store(stack[-1], [key, value])
+
+
+def _append_items(stack: list[Any], _: Any) -> None:
+    items = _pop_to_mark(stack)
+    _append(stack[-1], items)
+
+
+def _append_item(stack: list[Any], _: Any) -> None:
+    item = stack.pop()
+    _append(stack[-1], [item])
+
+
+def _build(stack: list[Any], _: Any) -> None:
+    # BUILD sets attributes, such as an OrderedDict's `_metadata`; they carry no weights.
+    stack.pop()
+
+
+def _persistent(stack: list[Any], _: Any) -> None:
+    kind, storage_type, key, _location, n_items, *_rest = stack.pop()
+    if kind != "storage" or not isinstance(storage_type, Global) or not isinstance(n_items, int) or n_items < 0:
+        raise ValueError("a persistent id is not a storage")
+    module, _, name = storage_type.name.rpartition(".")
+    if module not in {"torch", "torch.storage"} or name not in STORAGE_DTYPES:
+        raise CheckpointError(f"its pickle has storage of type {storage_type.name}, which headspan does not read")
+    stack.append(Storage(STORAGE_DTYPES[name], str(key), n_items))
+
+
+def _rebuilt_tensor(storage: Any, offset: int, shape: Any, strides: Any, *_: Any) -> PickledTensor:
+    numbers = (offset, *shape, *strides)
+    if not isinstance(storage, Storage) or not all(isinstance(n, int) and n >= 0 for n in numbers):
+        raise ValueError("a tensor is described by something other than whole numbers")
+    tensor = PickledTensor(storage, offset, tuple(shape), tuple(strides))
+    if len(tensor.shape) != len(tensor.strides) or tensor.last_item > storage.n_items:
+        raise ValueError(f"a tensor of shape {tensor.shape} reaches beyond its storage of {storage.n_items} items")
+    return tensor
+
+
+def _rebuilt_parameter(data: Any, *_: Any) -> Any:
+    return data
+
+
+def _ordered_dict(*_: Any) -> dict[Any, Any]:
+    return {}
+
+
+_BUILDERS: Mapping[str, Callable[..., Any]] = {
+    "torch._utils._rebuild_tensor_v2": _rebuilt_tensor,
+    "torch._utils._rebuild_parameter": _rebuilt_parameter,
+    "torch._utils._rebuild_parameter_with_state": _rebuilt_parameter,
+    "collections.OrderedDict": _ordered_dict,
+}
+
+
+def _global(stack: list[Any], argument: str) -> None:
+    name = argument.replace(" ", ".", 1)
+    module, _, leaf = name.rpartition(".")
+    if name not in _BUILDERS and not (module in {"torch", "torch.storage"} and leaf in STORAGE_DTYPES):
+        raise CheckpointError(
+            f"its pickle refers to '{name}', which is not part of a state dict; headspan runs no code from a "
+            "checkpoint: save the weights alone (torch.save(model.state_dict(), ...) or safetensors)"
+        )
+    stack.append(Global(name))
+
+
+def _reduce(stack: list[Any], _: Any) -> None:
+    arguments, function = stack.pop(), stack.pop()
+    if not isinstance(function, Global) or function.name not in _BUILDERS or not isinstance(arguments, tuple):
+        raise ValueError("something is called that is not a function of a state dict")
+    stack.append(_BUILDERS[function.name](*arguments))
+
+
+_LITERALS = frozenset(
+    {"BININT", "BININT1", "BININT2", "LONG1", "LONG4", "INT", "LONG", "BINFLOAT", "FLOAT"}
+    | {"BINUNICODE", "SHORT_BINUNICODE", "UNICODE", "BINSTRING", "SHORT_BINSTRING"}
+)
+_MEMO_WRITES = frozenset({"BINPUT", "LONG_BINPUT", "PUT"})
+_MEMO_READS = frozenset({"BINGET", "LONG_BINGET", "GET"})
+_ACTIONS: Mapping[str, Callable[[list[Any], Any], None]] = {
+    "PROTO": lambda stack, _: None,
+    "FRAME": lambda stack, _: None,
+    "NONE": lambda stack, _: stack.append(None),
+    "NEWTRUE": lambda stack, _: stack.append(True),
+    "NEWFALSE": lambda stack, _: stack.append(False),
+    "MARK": lambda stack, _: stack.append(_Mark()),
+    "EMPTY_DICT": lambda stack, _: stack.append({}),
+    "EMPTY_LIST": lambda stack, _: stack.append([]),
+    "EMPTY_TUPLE": lambda stack, _: stack.append(()),
+    "TUPLE1": lambda stack, _: _pop_tuple(stack, 1),
+    "TUPLE2": lambda stack, _: _pop_tuple(stack, 2),
+    "TUPLE3": lambda stack, _: _pop_tuple(stack, 3),
+    "TUPLE": lambda stack, _: stack.append(tuple(_pop_to_mark(stack))),
+    "LIST": lambda stack, _: stack.append(_pop_to_mark(stack)),
+    "SETITEM": _set_item,
+    "SETITEMS": _set_items,
+    "APPEND": _append_item,
+    "APPENDS": _append_items,
+    "GLOBAL": _global,
+    "BINPERSID": _persistent,
+    "REDUCE": _reduce,
+    "BUILD": _build,
+}

@@ -1,0 +1,54 @@
+"""The `headspan` command: its subcommands, and how errors reach the terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from headspan._version import __version__
+from headspan.cli import inspect, report
+from headspan.errors import HeadspanError
+
+app = typer.Typer(
+    help="The geometry of transformer weights: what every attention head can read and write.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("inspect")(inspect.inspect)
+app.command("report")(report.report)
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headspan {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the whole trace of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Options that go before the name of a command."""
+    # `debug` is read in `main`, where the error arrives; it is declared here so that --help lists it.
+
+
+def main() -> None:
+    """Run the command line: an error on purpose is one line on stderr and exit code 2."""
+    debug = "--debug" in sys.argv[1:]
+    try:
+        app()
+    except HeadspanError as problem:
+        if debug:
+            raise
+        typer.echo(f"headspan: {problem}", err=True)
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

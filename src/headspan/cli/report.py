@@ -1,0 +1,24 @@
+"""`headspan report`: everything about a checkpoint on one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headspan.cli.arguments import ConfigFile, Model
+
+
+def report(
+    model: Model,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
+    config: ConfigFile = None,
+) -> None:
+    """Run every analysis that applies to a checkpoint and write one HTML page that opens offline."""
+    from headspan.checkpoint import open_checkpoint
+    from headspan.report.report import write_report
+
+    checkpoint = open_checkpoint(model, config)
+    path = write_report(checkpoint, output, progress=lambda title: typer.echo(f"{title} ...", err=True))
+    typer.echo(f"Report written to {path.resolve()}")

@@ -1,0 +1,53 @@
+"""The vocabulary: names of axes, roles of weights, pairings of roles, and labels of heads.
+
+Everything here is plain Python, so that the command line can use it without loading torch.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from headspan.errors import ShapeError
+
+Role = Literal["Q", "K", "V", "O"]
+Fold = Literal["none", "layernorm"]
+Positions = Literal["learned", "rotary", "alibi", "relative", "sinusoidal", "none"]
+
+ROLES: tuple[Role, ...] = get_args(Role)
+KV_ROLES: tuple[Role, ...] = ("K", "V")
+COMPOSING: tuple[str, ...] = ("OQ", "OK", "OV")
+PAIRINGS: tuple[str, ...] = tuple(src + dst for src in ROLES for dst in ROLES)
+
+LAYER, HEAD, KV_HEAD = "layer", "head", "kv_head"
+
+
+def head_axis(role: Role) -> str:
+    """The axis a role's heads run along: K and V keep their own, shorter one in grouped models."""
+    return KV_HEAD if role in KV_ROLES else HEAD
+
+
+@dataclass(frozen=True, order=True)
+class HeadLabel:
+    """One head of one layer; prints as `L4H7`, or as `L4K3` for a kv head of a grouped model."""
+
+    layer: int
+    head: int
+    kv: bool = False
+
+    def __str__(self) -> str:
+        return f"L{self.layer}{'K' if self.kv else 'H'}{self.head}"
+
+    @classmethod
+    def parse(cls, text: str | tuple[int, int]) -> HeadLabel:
+        """Read `L4H7`, `L4K3`, `4.7` or `(4, 7)`."""
+        if isinstance(text, tuple):
+            return cls(*text)
+        match = re.fullmatch(r"[Ll](\d{1,6})([HhKk])(\d{1,6})|(\d{1,6})\.(\d{1,6})", text.strip())
+        if match is None:
+            raise ShapeError(f"{text!r} is not a head; write it like L4H7, 4.7, or L4K3 for a kv head")
+        layer, kind, head, dotted_layer, dotted_head = match.groups()
+        if kind is None:
+            return cls(int(dotted_layer), int(dotted_head))
+        return cls(int(layer), int(head), kv=kind in "Kk")

@@ -1,0 +1,48 @@
+"""Every error raised on purpose.
+
+A message says what was needed, what was found, and what to do next, in one line. Names that come out of a file
+(tensor names, paths) can hold anything, so control characters are escaped before the message is stored: an error
+always prints as a single line.
+"""
+
+from __future__ import annotations
+
+
+def one_line(text: object) -> str:
+    """`text` with line breaks and other unprintable characters written as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(text))
+
+
+class HeadspanError(Exception):
+    """Something headspan was asked to do cannot be done; the message says why and what to do instead."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
+
+
+class CheckpointError(HeadspanError):
+    """A checkpoint's files are missing, broken, or contradict one another."""
+
+
+class MissingTensor(CheckpointError):
+    """A tensor that was asked for is not in the checkpoint (a partial checkpoint opens all the same)."""
+
+
+class UnsupportedModel(HeadspanError):
+    """The files are in order, but headspan has no description for this kind of model or weight format."""
+
+
+class ShapeError(HeadspanError):
+    """An argument's shape, or a choice of layers, heads or roles, does not fit."""
+
+
+class FoldError(HeadspanError):
+    """Folding or centring was asked for where it would change what the model computes."""
+
+
+class DegenerateSubspace(HeadspanError):
+    """A subspace has no direction, or not enough, for the quantity to be defined."""
+
+
+class MemoryBudgetError(HeadspanError):
+    """The smallest unit of work is larger than the memory budget."""

@@ -1,0 +1,8 @@
+"""Tensors to `Heads`: W_Q, W_K, W_V, W_O of every head in one layout, with norms, embeddings and MLPs around them."""
+
+from headspan.heads.block import HeadBlock
+from headspan.heads.folding import NormWeights
+from headspan.heads.heads import Heads
+from headspan.heads.tables import MLPWeights
+
+__all__ = ["HeadBlock", "Heads", "MLPWeights", "NormWeights"]

@@ -1,0 +1,249 @@
+"""Every attention head of a stack: shapes at once, weights when they are asked for.
+
+Read in blocks (`for block in heads.blocks(memory="1GB")`), and a model of any size fits; or, for a small model, take a
+role whole (`heads.W_Q`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headspan._version import __version__
+from headspan.checkpoint import Checkpoint
+from headspan.checkpoint.families import Stack
+from headspan.dims import ROLES, Fold, Positions, Role
+from headspan.errors import MissingTensor, ShapeError
+from headspan.heads import tables
+from headspan.heads.block import HeadBlock
+from headspan.heads.folding import NormWeights, check_fold, fold_label
+from headspan.heads.memory import layers_that_fit
+from headspan.heads.reader import WeightReader, stored_dtype
+from headspan.heads.reading import block_bytes, read_block
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The heads of one stack in one fold state. Made by `checkpoint.heads(...)`."""
+
+    reader: WeightReader
+    layers: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        checkpoint: Checkpoint,
+        *,
+        layers: Sequence[int] | range | None,
+        dtype: torch.dtype | str | None,
+        device: torch.device | str,
+        fold: Fold,
+        center: bool,
+        stack: str | None,
+    ) -> Heads:
+        stored = checkpoint.stack(stack)
+        check_fold(stored, fold, center, checkpoint.family)
+        reader = WeightReader(
+            checkpoint=checkpoint,
+            stored=stored,
+            dtype=_checked_dtype(dtype, stored_dtype(stored)),
+            device=torch.device(device),
+            fold=fold,
+            center=center,
+        )
+        return cls(reader, _checked_layers(layers, stored.stack.n_layers))
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.reader.checkpoint
+
+    @property
+    def stack(self) -> Stack:
+        """The description of the stack these heads belong to."""
+        return self.reader.stored.stack
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.reader.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.reader.device
+
+    @property
+    def fold(self) -> Fold:
+        return self.reader.fold
+
+    @property
+    def center(self) -> bool:
+        return self.reader.center
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def n_heads(self) -> int:
+        return self.stack.n_heads
+
+    @property
+    def n_kv_heads(self) -> int:
+        return self.stack.n_kv_heads
+
+    @property
+    def d_model(self) -> int:
+        return self.stack.d_model
+
+    @property
+    def d_head(self) -> int:
+        """Width of queries and keys."""
+        return self.stack.d_head
+
+    @property
+    def d_value(self) -> int:
+        """Width of values; differs from `d_head` in a few families."""
+        return self.stack.d_value
+
+    @property
+    def positions(self) -> Positions:
+        return self.stack.positions
+
+    def shape(self, role: Role) -> tuple[int, int, int, int]:
+        """Shape of a role's weights over all these layers."""
+        rows = self.stack.projections[role].rows
+        inner = (rows.d_head, self.d_model) if role == "O" else (self.d_model, rows.d_head)
+        return (self.n_layers, rows.n_heads, *inner)
+
+    def blocks(self, memory: int | str = "1GB", roles: Sequence[Role] = ROLES) -> Iterator[HeadBlock]:
+        """The heads in blocks of consecutive layers, as many at a time as fit into `memory`.
+
+        The budget covers the block and what reading it takes; a block is released when the caller lets go of it.
+        """
+        roles = _checked_roles(roles)
+        step = layers_that_fit(memory, *block_bytes(self.reader, roles))
+        for start in range(0, self.n_layers, step):
+            yield read_block(self.reader, self.layers[start : start + step], roles)
+
+    def layer(self, layer: int, roles: Sequence[Role] = ROLES) -> HeadBlock:
+        """The heads of one layer, by its number in the model."""
+        if layer not in self.layers:
+            raise ShapeError(f"layer {layer} is not among these heads' layers {_span(self.layers)}")
+        return read_block(self.reader, (layer,), _checked_roles(roles))
+
+    def whole(self, role: Role) -> Float[Tensor, "layer heads _ _"]:
+        """One role of every layer in one tensor; reads it each time, so keep the result."""
+        return read_block(self.reader, self.layers, _checked_roles((role,))).weight(role)
+
+    @property
+    def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
+        return self.whole("Q")
+
+    @property
+    def W_K(self) -> Float[Tensor, "layer kv_head d_model d_head"]:
+        return self.whole("K")
+
+    @property
+    def W_V(self) -> Float[Tensor, "layer kv_head d_model d_value"]:
+        return self.whole("V")
+
+    @property
+    def W_O(self) -> Float[Tensor, "layer head d_value d_model"]:
+        return self.whole("O")
+
+    @property
+    def W_E(self) -> Float[Tensor, "token d_model"]:
+        return tables.token_table(self.reader)
+
+    @property
+    def W_pos(self) -> Float[Tensor, "position d_model"]:
+        return tables.position_table(self.reader)
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model token"]:
+        return tables.unembedding(self.reader)
+
+    def mlp(self, layer: int) -> tables.MLPWeights:
+        """The MLP matrices of one layer."""
+        return tables.mlp_weights(self.reader, layer)
+
+    def norm(self, layer: int) -> NormWeights:
+        """The norm before the attention of one layer (after it, in a post-norm model), as stored."""
+        return self.reader.norm(self.stack.norm, layer)
+
+    def final_norm(self) -> NormWeights:
+        """The norm before the unembedding, as stored."""
+        norm = self.stack.final_norm
+        if norm is None:
+            raise MissingTensor(f"a {self.checkpoint.family} has no norm before its unembedding")
+        return self.reader.norm(norm)
+
+    def per_query_head(self, kv: Float[Tensor, "layer kv_head *rest"]) -> Float[Tensor, "layer head *rest"]:
+        """Something of each kv head, repeated for every query head that reads it: head h reads kv head h // group."""
+        return kv.repeat_interleave(self.n_heads // self.n_kv_heads, dim=1)
+
+    def rank(self, role: Role, tolerance: float | None = None, memory: int | str = "1GB") -> Int[Tensor, "layer heads"]:
+        """Numerical rank of each head's matrix of one role, in [0, d_head]; d_head for random weights.
+
+        A singular value counts if it exceeds `tolerance` times the head's largest; by default d_model times the machine
+        epsilon of the computing dtype.
+        """
+        tol = self.d_model * torch.finfo(self.dtype).eps if tolerance is None else tolerance
+        ranks = []
+        for block in self.blocks(memory, (role,)):
+            W = block.weight(role)
+            tall = W.transpose(-1, -2) if role == "O" else W
+            # QR first: the small triangular factor has the same singular values as the tall matrix.
+            values = torch.linalg.svdvals(torch.linalg.qr(tall, mode="r").R)
+            ranks.append((values > tol * values[..., :1]).sum(-1))
+        return torch.cat(ranks)
+
+    def provenance(self) -> dict[str, str]:
+        """Where a result computed from these heads comes from, as flat attributes of a Dataset."""
+        return {
+            "model": self.checkpoint.source,
+            "revision": self.checkpoint.revision or "",
+            "file_hash": self.checkpoint.store.content_hash(),
+            "family": self.checkpoint.family,
+            "stack": self.stack.name,
+            "fold": fold_label(self.fold, self.center),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "stored_dtype": str(self.reader.stored_dtype).removeprefix("torch."),
+            "headspan_version": __version__,
+        }
+
+
+def _checked_dtype(dtype: torch.dtype | str | None, stored: torch.dtype) -> torch.dtype:
+    if dtype is None:
+        return torch.float32 if stored in HALF else stored
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or found not in (torch.float32, torch.float64):
+        raise ShapeError(f"dtype {dtype!r} cannot be computed in; use float32 or float64")
+    return found
+
+
+def _checked_layers(layers: Sequence[int] | range | None, n_layers: int) -> tuple[int, ...]:
+    if layers is None:
+        return tuple(range(n_layers))
+    chosen = tuple(layers)
+    wrong = [layer for layer in chosen if not isinstance(layer, int) or not 0 <= layer < n_layers]
+    if wrong or not chosen or len(set(chosen)) < len(chosen):
+        problem = f"layer {wrong[0]!r}" if wrong else "an empty or repeating choice of layers"
+        raise ShapeError(f"{problem} does not fit a model with layers 0..{n_layers - 1}")
+    return chosen
+
+
+def _checked_roles(roles: Sequence[Role]) -> tuple[Role, ...]:
+    unknown = [role for role in roles if role not in ROLES]
+    if unknown or not roles:
+        raise ShapeError(f"unknown role {unknown[0]!r}; roles are Q, K, V, O" if unknown else "no role was asked for")
+    return tuple(dict.fromkeys(roles))
+
+
+def _span(layers: tuple[int, ...]) -> str:
+    return f"{layers[0]}..{layers[-1]}" if layers == tuple(range(layers[0], layers[-1] + 1)) else str(list(layers))

@@ -1,0 +1,36 @@
+"""Memory budgets: how they are written, and how many layers fit."""
+
+from __future__ import annotations
+
+import re
+
+from headspan.errors import MemoryBudgetError
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def memory_bytes(memory: int | str) -> int:
+    """A budget in bytes from a number or from text such as `"4GB"`, `"512 MiB"`."""
+    if isinstance(memory, int) and not isinstance(memory, bool):
+        amount = float(memory)
+    else:
+        match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]?i?)b?", str(memory).strip().lower())
+        if match is None or match[2] not in UNITS:
+            raise MemoryBudgetError(f"{memory!r} is not an amount of memory; write it like 4GB or 512MiB")
+        amount = float(match[1]) * UNITS[match[2]]
+    if amount < 1:
+        raise MemoryBudgetError(f"a memory budget of {memory!r} holds nothing; write it like 4GB or 512MiB")
+    return int(amount)
+
+
+def layers_that_fit(memory: int | str, bytes_per_layer: int, overhead: int) -> int:
+    """How many layers of a block fit into a budget beside an `overhead` that is paid once."""
+    budget = memory_bytes(memory)
+    fit = (budget - overhead) // max(bytes_per_layer, 1)
+    if fit < 1:
+        needed = overhead + bytes_per_layer
+        raise MemoryBudgetError(
+            f"one layer needs {needed:,} bytes and the memory budget is {budget:,}; raise it, ask for fewer roles, "
+            "or use a smaller dtype"
+        )
+    return fit

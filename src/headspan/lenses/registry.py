@@ -1,0 +1,69 @@
+"""Every lens, by name: what it needs of a checkpoint, and where its code is.
+
+The command line, the report and sweeps find analyses here and nowhere else. The registry itself loads nothing heavy; a
+lens's module is imported when it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from headspan.checkpoint import Checkpoint, StoredStack
+from headspan.errors import HeadspanError
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from headspan.heads import Heads
+
+
+@dataclass(frozen=True)
+class Lens:
+    """One analysis. Its computation is `headspan.lenses.<name>.compute`."""
+
+    name: str
+    title: str
+    summary: str
+    needs: frozenset[str]
+
+    def compute(self, heads: Heads, **options: Any) -> xr.Dataset:
+        """The lens's labelled result for these heads."""
+        result: xr.Dataset = import_module(f"headspan.lenses.{self.name}").compute(heads, **options)
+        return result
+
+    def obstacle(self, stored: StoredStack) -> str | None:
+        """Why this lens does not apply to a stack, in one line; None where it does."""
+        for part in sorted(self.needs - stored.parts):
+            if part == "W_pos" and stored.stack.position_table is None:
+                return f"no learned position table: {stored.stack.positions} positions"
+            return f"{part} is not in this checkpoint"
+        return None
+
+
+LENSES: Mapping[str, Lens] = {
+    lens.name: lens
+    for lens in (
+        Lens(
+            name="ranks",
+            title="Rank of every head",
+            summary="how many dimensions each head really reads and writes",
+            needs=frozenset({"W_Q", "W_K", "W_V", "W_O"}),
+        ),
+    )
+}
+
+
+def lens(name: str) -> Lens:
+    """The lens of that name."""
+    if name not in LENSES:
+        raise HeadspanError(f"there is no lens {name!r}; lenses are {', '.join(LENSES)}")
+    return LENSES[name]
+
+
+def obstacles(checkpoint: Checkpoint, stack: str | None = None) -> dict[str, str | None]:
+    """For every lens, None if it applies to the checkpoint, else the reason why not."""
+    stored = checkpoint.stack(stack)
+    return {name: lens.obstacle(stored) for name, lens in LENSES.items()}

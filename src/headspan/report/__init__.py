@@ -1,0 +1,1 @@
+"""Lenses, findings and figures to one offline HTML file."""

@@ -1,0 +1,49 @@
+"""The few HTML elements a report is made of. Everything that came from a file is escaped here, and only here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from headspan.errors import one_line
+
+
+@dataclass(frozen=True)
+class Markup:
+    """HTML that is ready to be put on the page; made by the functions of this module."""
+
+    html: str
+
+    def __str__(self) -> str:
+        return self.html
+
+
+def text(value: object) -> Markup:
+    """Any value as text: unprintable characters shown as escapes, markup characters harmless."""
+    return Markup(escape(one_line(value)))
+
+
+def element(tag: str, *children: Markup | str, **attributes: str) -> Markup:
+    """`<tag>` around children; plain strings are escaped. A trailing underscore in an attribute's name is dropped."""
+    written = "".join(f' {name.rstrip("_")}="{escape(value)}"' for name, value in attributes.items())
+    inner = "".join(str(child if isinstance(child, Markup) else text(child)) for child in children)
+    return Markup(f"<{tag}{written}>{inner}</{tag}>")
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Markup:
+    """A list of names and values."""
+    cells = (part for name, value in rows for part in (element("dt", name), element("dd", value)))
+    return element("dl", *cells)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    """A table with one header row; it scrolls sideways by itself where it is too wide."""
+    head = element("thead", element("tr", *(element("th", name, scope="col") for name in header)))
+    body = element("tbody", *(element("tr", *(element("td", cell) for cell in row)) for row in rows))
+    return element("div", element("table", head, body), class_="scroll")
+
+
+def section(identifier: str, title: str, *children: Markup | str) -> Markup:
+    """A titled part of the page that a link can point to."""
+    return element("section", element("h2", title), *children, id_=identifier)

@@ -1,0 +1,58 @@
+"""Shared by all tests: shapes are checked, real models are found, and in CI a skip is a failure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from jaxtyping import install_import_hook
+
+# jaxtyping annotations are checked by beartype under test only.
+install_import_hook(
+    ["headspan.heads", "headspan.subspaces", "headspan.gaussian", "headspan.lenses"], "beartype.beartype"
+)
+
+import torch  # noqa: E402
+
+settings.register_profile("headspan", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("headspan")
+
+MODELS = Path(os.environ.get("HEADSPAN_MODELS", Path(__file__).parents[2] / "shared" / "models"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A test that skips proves nothing; where CI runs it, that is a failure."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, which is a failure in CI: {report.longrepr}"
+
+
+def real_model(name: str) -> Path:
+    folder = MODELS / name
+    if not folder.is_dir():
+        pytest.skip(f"the real model {name} is not at hand (set HEADSPAN_MODELS)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def gpt2_attention() -> Path:
+    """GPT-2 small's real attention: no token table, no MLP."""
+    return real_model("gpt2-attention")
+
+
+@pytest.fixture(scope="session")
+def stories() -> Path:
+    """A real small Llama with grouped heads."""
+    return real_model("stories260K")
+
+
+@pytest.fixture(autouse=True)
+def _reproducible() -> None:
+    torch.manual_seed(0)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headspan.heads import Heads
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checkpoint:
     """A model's weights, opened but not read. Made by `headspan.open`."""
 
@@ -29,6 +29,13 @@ class Checkpoint:
     store: TensorStore
     stacks: Mapping[str, StoredStack]
     revision: str | None = None
+
+    def __repr__(self) -> str:
+        shapes = "; ".join(
+            f"{name}: {stored.stack.n_layers} layers x {stored.stack.n_heads} heads"
+            for name, stored in self.stacks.items()
+        )
+        return f"Checkpoint({self.source!r}, {self.family}, {shapes})"
 
     @property
     def family(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -100,7 +101,7 @@ class LocalFiles:
             state_dict = _torch_state_dict(path, mapped)
             if not mapped:
                 self._loaded_whole[path.name] = state_dict
-        return {name: state_dict[name] for name in names}
+        return {name: _as_described(state_dict.get(name), self.infos[name]) for name in names}
 
     def content_hash(self) -> str:
         return self._content_hash
@@ -125,14 +126,23 @@ def _file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _torch_state_dict(path: Path, mapped: bool) -> dict[str, torch.Tensor]:
-    import pickle
+def _as_described(tensor: object, info: TensorInfo) -> torch.Tensor:
+    """A tensor that torch loaded, held against what the file's header said of it."""
+    import torch
 
+    if not isinstance(tensor, torch.Tensor) or str(tensor.dtype).removeprefix("torch.") != info.dtype:
+        raise CheckpointError(f"'{info.place}' is damaged: tensor '{info.name}' is not what its header says")
+    return tensor
+
+
+def _torch_state_dict(path: Path, mapped: bool) -> dict[str, torch.Tensor]:
     import torch
 
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as problem:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except Exception as problem:  # on damaged bytes torch's reader raises whatever it stumbles over
         first_line = (str(problem).splitlines() or [type(problem).__name__])[0]
         raise CheckpointError(f"'{path.name}' cannot be loaded by torch: {first_line}") from problem
     return dict(content)

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from headspan.checkpoint.tensors import ITEM_BYTES, TensorInfo
-from headspan.checkpoint.torch_pickle import PickledTensor, pickled_value
+from headspan.checkpoint.torch_pickle import MAX_PICKLE_BYTES, PickledTensor, Storage, pickled_value
 from headspan.errors import CheckpointError
 
 ZIP_MAGIC = b"PK\x03\x04"
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_PROTOCOL = 1001
-MAX_PICKLE_BYTES = 64 * 2**20
 
 
 def is_torch_zip(path: Path) -> bool:
@@ -63,8 +62,7 @@ def _zip_state_dict(path: Path) -> Any:
 
 
 def _check_storages(value: Any, root: str, members: dict[str, zipfile.ZipInfo], place: str) -> None:
-    tensors = value.values() if isinstance(value, dict) else ()
-    for storage in {tensor.storage for tensor in tensors if isinstance(tensor, PickledTensor)}:
+    for storage in _storages(value):
         member = members.get(f"{root}data/{storage.key}")
         needed = storage.n_items * ITEM_BYTES[storage.dtype]
         if member is None or member.compress_type != zipfile.ZIP_STORED or member.file_size < needed:
@@ -74,10 +72,20 @@ def _check_storages(value: Any, root: str, members: dict[str, zipfile.ZipInfo], 
             )
 
 
+def _storages(value: Any) -> set[Storage]:
+    tensors = value.values() if isinstance(value, dict) else ()
+    return {tensor.storage for tensor in tensors if isinstance(tensor, PickledTensor)}
+
+
 def _legacy_state_dict(path: Path) -> Any:
+    size = path.stat().st_size
     with path.open("rb") as file:
         magic, protocol = pickled_value(file, path.name), pickled_value(file, path.name)
         if magic != LEGACY_MAGIC or protocol != LEGACY_PROTOCOL:
             raise CheckpointError(f"{path.name} is not a checkpoint written by torch.save")
         pickled_value(file, path.name)
-        return pickled_value(file, path.name)
+        value = pickled_value(file, path.name)
+    needed = sum(storage.n_items * ITEM_BYTES[storage.dtype] for storage in _storages(value))
+    if needed > size:
+        raise CheckpointError(f"{path.name} should hold {needed:,} bytes of weights but is {size:,} bytes long")
+    return value

@@ -16,11 +16,12 @@ import pickletools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 from headspan.errors import CheckpointError
 
 MAX_OPCODES = 5_000_000
+MAX_PICKLE_BYTES = 64 * 2**20
 
 STORAGE_DTYPES: Mapping[str, str] = {
     "DoubleStorage": "float64",
@@ -73,10 +74,27 @@ class _Mark:
     """Where a pickle's MARK opcode stands on the stack."""
 
 
+class _Limited:
+    """A file that hands out a bounded number of bytes, so that a length claimed in a pickle allocates nothing."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.left = file, MAX_PICKLE_BYTES
+
+    def read(self, n: int) -> bytes:
+        return self._counted(self.file.read(min(n, self.left)))
+
+    def readline(self) -> bytes:
+        return self._counted(self.file.readline(self.left))
+
+    def _counted(self, content: bytes) -> bytes:
+        self.left -= len(content)
+        return content
+
+
 def pickled_value(file: BinaryIO, place: str) -> Any:
     """The value of the pickle that `file` is positioned at, tensors as `PickledTensor`."""
     try:
-        return _run(file)
+        return _run(_Limited(file))
     except CheckpointError as problem:
         raise CheckpointError(f"{place}: {problem}") from problem
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as problem:
@@ -85,10 +103,10 @@ def pickled_value(file: BinaryIO, place: str) -> Any:
         ) from problem
 
 
-def _run(file: BinaryIO) -> Any:
+def _run(file: _Limited) -> Any:
     stack: list[Any] = []
     memo: dict[Any, Any] = {}
-    for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(cast("IO[bytes]", file))):
         if count > MAX_OPCODES:
             raise CheckpointError(f"its pickle has over {MAX_OPCODES:,} opcodes, more than any state dict")
         if opcode.name == "STOP":

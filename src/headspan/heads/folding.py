@@ -30,10 +30,8 @@ class NormWeights:
     eps: float
 
 
-def check_fold(stored: StoredStack, fold: str, center: bool, family: str) -> None:
-    """Refuse a fold state that is unknown, or that would change what the model computes."""
-    if fold not in ("none", "layernorm"):
-        raise FoldError(f'fold={fold!r} is unknown; it is "none" or "layernorm"')
+def checked_fold(stored: StoredStack, fold: str, center: bool, family: str) -> Fold:
+    """The fold state, refused if it is unknown or would change what the model computes."""
     if center and fold == "none":
         raise FoldError('center=True goes with fold="layernorm": only a reader behind a LayerNorm discards the mean')
     if fold == "layernorm" and stored.stack.norm_place == "after":
@@ -45,6 +43,11 @@ def check_fold(stored: StoredStack, fold: str, center: bool, family: str) -> Non
         raise FoldError(
             f"a {family} uses RMSNorm, which keeps the mean; centring would change the model: use center=False"
         )
+    if fold == "none":
+        return "none"
+    if fold == "layernorm":
+        return "layernorm"
+    raise FoldError(f'fold={fold!r} is unknown; it is "none" or "layernorm"')
 
 
 def folded_reader(

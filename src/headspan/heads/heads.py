@@ -20,7 +20,7 @@ from headspan.dims import ROLES, Fold, Positions, Role
 from headspan.errors import MissingTensor, ShapeError
 from headspan.heads import tables
 from headspan.heads.block import HeadBlock
-from headspan.heads.folding import NormWeights, check_fold, fold_label
+from headspan.heads.folding import NormWeights, checked_fold, fold_label
 from headspan.heads.memory import layers_that_fit
 from headspan.heads.reader import WeightReader, stored_dtype
 from headspan.heads.reading import block_bytes, read_block
@@ -28,7 +28,7 @@ from headspan.heads.reading import block_bytes, read_block
 HALF = (torch.float16, torch.bfloat16)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Heads:
     """The heads of one stack in one fold state. Made by `checkpoint.heads(...)`."""
 
@@ -43,21 +43,26 @@ class Heads:
         layers: Sequence[int] | range | None,
         dtype: torch.dtype | str | None,
         device: torch.device | str,
-        fold: Fold,
+        fold: str,
         center: bool,
         stack: str | None,
     ) -> Heads:
         stored = checkpoint.stack(stack)
-        check_fold(stored, fold, center, checkpoint.family)
         reader = WeightReader(
             checkpoint=checkpoint,
             stored=stored,
             dtype=_checked_dtype(dtype, stored_dtype(stored)),
             device=torch.device(device),
-            fold=fold,
+            fold=checked_fold(stored, fold, center, checkpoint.family),
             center=center,
         )
         return cls(reader, _checked_layers(layers, stored.stack.n_layers))
+
+    def __repr__(self) -> str:
+        return (
+            f"Heads({self.checkpoint.source!r}, {self.n_layers} layers x {self.n_heads} heads, d_model={self.d_model}, "
+            f"d_head={self.d_head}, {self.dtype}, fold={fold_label(self.fold, self.center)!r})"
+        )
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -120,25 +125,26 @@ class Heads:
         inner = (rows.d_head, self.d_model) if role == "O" else (self.d_model, rows.d_head)
         return (self.n_layers, rows.n_heads, *inner)
 
-    def blocks(self, memory: int | str = "1GB", roles: Sequence[Role] = ROLES) -> Iterator[HeadBlock]:
+    def blocks(self, memory: int | str = "1GB", roles: Sequence[str] = ROLES) -> Iterator[HeadBlock]:
         """The heads in blocks of consecutive layers, as many at a time as fit into `memory`.
 
         The budget covers the block and what reading it takes; a block is released when the caller lets go of it.
         """
-        roles = _checked_roles(roles)
-        step = layers_that_fit(memory, *block_bytes(self.reader, roles))
+        wanted = _checked_roles(roles)
+        step = layers_that_fit(memory, *block_bytes(self.reader, wanted))
         for start in range(0, self.n_layers, step):
-            yield read_block(self.reader, self.layers[start : start + step], roles)
+            yield read_block(self.reader, self.layers[start : start + step], wanted)
 
-    def layer(self, layer: int, roles: Sequence[Role] = ROLES) -> HeadBlock:
+    def layer(self, layer: int, roles: Sequence[str] = ROLES) -> HeadBlock:
         """The heads of one layer, by its number in the model."""
         if layer not in self.layers:
             raise ShapeError(f"layer {layer} is not among these heads' layers {_span(self.layers)}")
         return read_block(self.reader, (layer,), _checked_roles(roles))
 
-    def whole(self, role: Role) -> Float[Tensor, "layer heads _ _"]:
+    def whole(self, role: str) -> Float[Tensor, "layer heads _ _"]:
         """One role of every layer in one tensor; reads it each time, so keep the result."""
-        return read_block(self.reader, self.layers, _checked_roles((role,))).weight(role)
+        (wanted,) = _checked_roles((role,))
+        return read_block(self.reader, self.layers, (wanted,)).weight(wanted)
 
     @property
     def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
@@ -238,11 +244,11 @@ def _checked_layers(layers: Sequence[int] | range | None, n_layers: int) -> tupl
     return chosen
 
 
-def _checked_roles(roles: Sequence[Role]) -> tuple[Role, ...]:
+def _checked_roles(roles: Sequence[str]) -> tuple[Role, ...]:
     unknown = [role for role in roles if role not in ROLES]
     if unknown or not roles:
         raise ShapeError(f"unknown role {unknown[0]!r}; roles are Q, K, V, O" if unknown else "no role was asked for")
-    return tuple(dict.fromkeys(roles))
+    return tuple(role for role in ROLES if role in roles)
 
 
 def _span(layers: tuple[int, ...]) -> str:

@@ -25,11 +25,8 @@ def packed_format(config: Config, infos: Mapping[str, TensorInfo]) -> str | None
     if isinstance(quantization, dict):
         method = str(quantization.get("quant_method", "an unnamed method"))
         return METHOD_NAMES.get(method, method)
-    for name in infos:
-        for suffix, method in PACKED_SUFFIXES.items():
-            if name.endswith(suffix):
-                return method
-    return None
+    packed = next((name for name in infos if name.endswith(tuple(PACKED_SUFFIXES))), None)
+    return None if packed is None else next(m for suffix, m in PACKED_SUFFIXES.items() if packed.endswith(suffix))
 
 
 def refuse_packed(method: str) -> UnsupportedModel:

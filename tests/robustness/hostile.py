@@ -221,6 +221,21 @@ def quantised(method: str, names: dict[str, str]) -> Callable[[Path], None]:
     return make
 
 
+def named_pipe(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    os.mkfifo(folder / "model.safetensors")
+
+
+def gguf_alone(folder: Path) -> None:
+    (folder / "model-q4.gguf").write_bytes(b"GGUF" + bytes(100))
+
+
+def two_weight_files(folder: Path) -> None:
+    write(folder)
+    (folder / "model.safetensors").rename(folder / "a.safetensors")
+    (folder / "b.safetensors").write_bytes(b"")
+
+
 def empty(folder: Path) -> None:
     pass
 
@@ -230,7 +245,7 @@ def overlapping(header: dict[str, Any]) -> None:
 
 
 CASES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "empty folder": (empty, r"has no config\.json \(found nothing\)"),
+    "empty folder": (empty, r"holds no model\.safetensors, pytorch_model\.bin or index of shards; found nothing"),
     "truncated file": (truncated, r"truncated or corrupt: download it again"),
     "three bytes": (lambda folder: write(folder, b"abc"), r"3 bytes long, too short for a safetensors file"),
     "header longer than the file": (
@@ -275,6 +290,9 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "config that is a link": (linked_config, r"'config\.json' .* is a link to a file outside the folder"),
     "link to itself": (dangling_link, r"'model\.safetensors' is not in"),
     "folder where a file was expected": (folder_for_a_file, r"is a folder where a file was expected"),
+    "named pipe for a file": (named_pipe, r"is not a plain file where a file was expected"),
+    "GGUF without a config": (gguf_alone, r"is a GGUF file \(packed weights\); open the original"),
+    "two weight files": (two_weight_files, r"several weight files and no index: a\.safetensors, b\.safetensors"),
     "no config": (no_config, r"has no config\.json \(found model\.safetensors\)"),
     "config that is no JSON": (broken_config(b"{,"), r"config\.json cannot be read as JSON"),
     "config that is binary": (broken_config(bytes(range(128, 256))), r"config\.json cannot be read as JSON"),

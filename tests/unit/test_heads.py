@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,19 @@ def test_the_models_own_weights_are_never_changed() -> None:
     heads = headspan.open(model).heads(fold="layernorm", center=True)
     _ = [*heads.blocks()], heads.W_E, heads.W_pos, heads.mlp(0)
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_a_gain_stored_less_one_is_made_whole(llama: headspan.Checkpoint) -> None:
+    """Gemma stores its RMSNorm's gain less one."""
+    heads = llama.heads()
+    plain = heads.stack.norm
+    gemma = heads.reader.norm(replace(plain, offset=1.0), 0)
+    torch.testing.assert_close(gemma.gain, heads.norm(0).gain + 1)
+
+
+def test_an_unknown_device_is_refused(llama: headspan.Checkpoint) -> None:
+    with pytest.raises(ShapeError, match="'abacus' is not a device; write it like cpu, cuda"):
+        llama.heads(device="abacus")
 
 
 def test_rank_counts_the_directions_a_head_really_has() -> None:

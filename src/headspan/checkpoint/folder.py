@@ -28,7 +28,7 @@ def weight_files(folder: Path) -> list[Path]:
     others = [name for name in others if name not in {"training_args.bin", "optimizer.bin", "scheduler.bin"}]
     if len(others) == 1:
         return [safe_path(folder, others[0])]
-    found = f"several weight files and no index: {', '.join(others[:4])}" if others else f"only {_listing(folder)}"
+    found = f"several weight files and no index: {', '.join(others[:4])}" if others else _listing(folder)
     raise CheckpointError(
         f"'{folder}' holds no model.safetensors, pytorch_model.bin or index of shards; found {found}. "
         "Give a single weight file with --config to open it by itself"
@@ -61,7 +61,8 @@ def safe_path(folder: Path, name: object) -> Path:
             "with --config"
         )
     if not target.is_file():
-        raise CheckpointError(f"'{name}' in '{folder}' is a folder where a file was expected")
+        kind = "a folder" if target.is_dir() else "not a plain file"
+        raise CheckpointError(f"'{name}' in '{folder}' is {kind} where a file was expected")
     return path
 
 

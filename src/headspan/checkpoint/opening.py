@@ -51,10 +51,12 @@ def _open_path(source: str, config: Any) -> Checkpoint:
     path = demo_folder() if source == "demo" else Path(source).expanduser()
     try:
         if path.is_dir():
+            store = LocalFiles.of(weight_files(path))
             settings = folder_config(path) if config is None else _config(config)
-            return _checkpoint(source, settings, LocalFiles.of(weight_files(path)), _snapshot_revision(path))
+            return _checkpoint(source, settings, store, _snapshot_revision(path))
         if path.is_file():
-            return _checkpoint(source, _config_for_file(path, config), LocalFiles.of([path]))
+            store = LocalFiles.of([path])
+            return _checkpoint(source, _config_for_file(path, config), store)
     except (OSError, ValueError) as problem:
         raise CheckpointError(f"'{source}' cannot be opened: {problem}") from problem
     raise CheckpointError(f"there is no file or folder '{source}'; give a path, or \"demo\" for the embedded model")

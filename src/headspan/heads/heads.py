@@ -52,7 +52,7 @@ class Heads:
             checkpoint=checkpoint,
             stored=stored,
             dtype=_checked_dtype(dtype, stored_dtype(stored)),
-            device=torch.device(device),
+            device=_checked_device(device),
             fold=checked_fold(stored, fold, center, checkpoint.family),
             center=center,
         )
@@ -231,6 +231,13 @@ def _checked_dtype(dtype: torch.dtype | str | None, stored: torch.dtype) -> torc
     if not isinstance(found, torch.dtype) or found not in (torch.float32, torch.float64):
         raise ShapeError(f"dtype {dtype!r} cannot be computed in; use float32 or float64")
     return found
+
+
+def _checked_device(device: torch.device | str) -> torch.device:
+    try:
+        return torch.device(device)
+    except RuntimeError as problem:
+        raise ShapeError(f"{device!r} is not a device; write it like cpu, cuda or cuda:1") from problem
 
 
 def _checked_layers(layers: Sequence[int] | range | None, n_layers: int) -> tuple[int, ...]:

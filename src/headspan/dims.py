@@ -6,6 +6,7 @@ Everything here is plain Python, so that the command line can use it without loa
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -21,6 +22,22 @@ COMPOSING: tuple[str, ...] = ("OQ", "OK", "OV")
 PAIRINGS: tuple[str, ...] = tuple(src + dst for src in ROLES for dst in ROLES)
 
 LAYER, HEAD, KV_HEAD = "layer", "head", "kv_head"
+SRC_LAYER, SRC_HEAD, DST_LAYER, DST_HEAD = "src_layer", "src_head", "dst_layer", "dst_head"
+PAIR_DIMS = (SRC_LAYER, SRC_HEAD, DST_LAYER, DST_HEAD)
+
+
+def parse_pairings(text: str | Iterable[str]) -> tuple[str, ...]:
+    """Pairings from `"OQ,OK"`, `"all"` or a list of them, each a source role and a destination role."""
+    names = text.replace(" ", "").split(",") if isinstance(text, str) else list(text)
+    if names == ["all"]:
+        return PAIRINGS
+    unknown = [name for name in names if name.upper() not in PAIRINGS]
+    if unknown or not names:
+        raise ShapeError(
+            f"{unknown[0] if unknown else text!r} is not a pairing; write a source and a destination role of Q, K, V, O, "
+            'such as OQ, or "all"'
+        )
+    return tuple(dict.fromkeys(name.upper() for name in names))
 
 
 def head_axis(role: Role) -> str:

@@ -11,7 +11,7 @@ from headspan.finding import Finding
 def findings(result: xr.Dataset) -> list[Finding]:
     """One finding per role that has deficient heads, or a single one that says there are none."""
     deficient = {role: _deficient(result, role) for role in ROLES}
-    tolerance = f"singular values below {result.attrs['tolerance']:.1e} of the largest count as zero"
+    tolerance = f"Singular values below {result.attrs['tolerance']:.1e} of the largest count as zero."
     if not any(deficient.values()):
         n_heads = sum(result[f"rank_{role}"].size for role in ROLES)
         statement = f"All {n_heads} head matrices have full rank."

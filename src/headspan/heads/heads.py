@@ -7,7 +7,7 @@ role whole (`heads.W_Q`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -118,6 +118,10 @@ class Heads:
     @property
     def positions(self) -> Positions:
         return self.stack.positions
+
+    def to(self, dtype: torch.dtype | str) -> Heads:
+        """The same heads, to be read into another precision."""
+        return replace(self, reader=replace(self.reader, dtype=_checked_dtype(dtype, self.reader.stored_dtype)))
 
     def shape(self, role: Role) -> tuple[int, int, int, int]:
         """Shape of a role's weights over all these layers."""

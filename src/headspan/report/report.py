@@ -35,7 +35,13 @@ def write_report(checkpoint: Checkpoint, path: Path, progress: Callable[[str], N
         if hindered[lens.name] is None:
             progress(lens.title)
             sections.append(_lens_section(lens, heads))
-    sections.append(section("provenance", "Where these numbers come from", facts(heads.provenance().items())))
+    sections.append(
+        section(
+            "provenance",
+            "Where these numbers come from",
+            facts((name, value) for name, value in heads.provenance().items() if value),
+        )
+    )
     stack = about.stacks[0]
     subtitle = f"{about.family}: {stack.n_layers} layers of {stack.n_heads} heads, {about.n_parameters:,} parameters"
     document = page(about.model, subtitle, sections)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from headspan.checkpoint.config import Config
-from headspan.checkpoint.families.description import MLP, Linear, Norm, Projection, Rows, Stack, Stored, Table
+from headspan.checkpoint.families.description import MLP, Linear, Norm, Projection, Rotary, Rows, Stack, Stored, Table
 from headspan.checkpoint.families.gpt2 import describe_gpt2
 from headspan.checkpoint.families.gpt_neox import describe_gpt_neox
 from headspan.checkpoint.families.separate import LAYOUTS, describe_separate
@@ -21,4 +21,4 @@ FAMILIES: Mapping[str, Callable[[Config], tuple[Stack, ...]]] = {
     **{model_type: partial(describe_separate, layout) for layout in LAYOUTS for model_type in layout.model_types},
 }
 
-__all__ = ["FAMILIES", "MLP", "Linear", "Norm", "Projection", "Rows", "Stack", "Stored", "Table"]
+__all__ = ["FAMILIES", "MLP", "Linear", "Norm", "Projection", "Rotary", "Rows", "Stack", "Stored", "Table"]

@@ -89,6 +89,20 @@ class MLP:
 
 
 @dataclass(frozen=True)
+class Rotary:
+    """How positions turn queries and keys: the first `dims` features of a head, in pairs (i, i + dims/2).
+
+    Pair i turns by `theta ** (-2 i / dims) / factor` radians per position. `kind` is the config's own word; where it is
+    neither "default" nor "linear" the frequencies depend on more than this record holds.
+    """
+
+    theta: float
+    dims: int
+    kind: str = "default"
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
 class Table:
     """An embedding table; `unused_rows` at its top are never looked up and are dropped."""
 
@@ -109,6 +123,7 @@ class Stack:
     d_value: int
     causal: bool
     positions: Positions
+    rotary: Rotary | None = None
     scale: tuple[float, ...]
     """Factor on the logits, layer by layer."""
     attention: str
@@ -166,6 +181,20 @@ class Shape:
             d_model=d_model,
             d_head=config.integer("head_dim", most=MAX_WIDTH, default=max(d_model // n_heads, 1)),
         )
+
+
+def rotary(config: Config, d_head: int, default_share: float = 1.0) -> Rotary:
+    """The rotary settings of a config, under their present and their older names."""
+    nested = config.get("rope_parameters", "rope_scaling")
+    settings = Config({**config.fields, **(nested if isinstance(nested, dict) else {})}, config.place)
+    share = settings.number("partial_rotary_factor", "rotary_pct", default=default_share)
+    kind = settings.get("rope_type", "type") or "default"
+    return Rotary(
+        theta=settings.number("rope_theta", "rotary_emb_base", default=10_000.0),
+        dims=int(d_head * share),
+        kind=str(kind),
+        factor=settings.number("factor", default=1.0) if kind == "linear" else 1.0,
+    )
 
 
 def layer_norm(name: str, eps: float) -> Norm:

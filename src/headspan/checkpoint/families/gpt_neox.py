@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from headspan.checkpoint.config import MAX_WIDTH, Config
-from headspan.checkpoint.families.description import MLP, Linear, Projection, Rows, Shape, Stack, Table, layer_norm
+from headspan.checkpoint.families.description import (
+    MLP,
+    Linear,
+    Projection,
+    Rows,
+    Shape,
+    Stack,
+    Table,
+    layer_norm,
+    rotary,
+)
 
 
 def describe_gpt_neox(config: Config) -> tuple[Stack, ...]:
@@ -31,6 +41,7 @@ def describe_gpt_neox(config: Config) -> tuple[Stack, ...]:
             d_value=shape.d_head,
             causal=True,
             positions="rotary",
+            rotary=rotary(config, shape.d_head, default_share=0.25),
             scale=(shape.d_head**-0.5,) * shape.n_layers,
             attention="layers.{layer}.attention.",
             projections={

@@ -21,6 +21,7 @@ from headspan.checkpoint.families.description import (
     Table,
     layer_norm,
     rms_norm,
+    rotary,
 )
 from headspan.dims import Positions, Role
 
@@ -160,6 +161,7 @@ def describe_separate(layout: SeparateLayout, config: Config) -> tuple[Stack, ..
             d_value=shape.d_head,
             causal=layout.stack == "decoder" or config.flag("is_decoder"),
             positions=layout.positions,
+            rotary=rotary(config, shape.d_head) if layout.positions == "rotary" else None,
             scale=(scale,) * shape.n_layers,
             attention=layout.layer + layout.attention,
             projections=_projections(layout, config, shape),

@@ -1,0 +1,221 @@
+r"""Which heads can talk to which: projection kernel and composition score of every pair, with chance beside them.
+
+1. One pass over the weights leaves an orthonormal basis per head and role, and the circuits' factors (`circuits`).
+2. The projection kernel of a pairing XY is ||U_X^T U_Y||_F^2 between what a source does through X and what a
+   destination does through Y; the composition score of OQ, OK, OV is ||M N||_F / (||M||_F ||N||_F).
+3. Pairs whose source layer comes before the destination's compose. Pairs in the impossible order are kept aside: they
+   are the anti-causal null.
+4. Every score gets p- and q-values under two nulls. `haar`: subspaces in general position (analytic; for the
+   composition score a random rotation that keeps both spectra). `anticausal`: the same model, the impossible order.
+   Trained weights are anisotropic, so most pairs beat `haar`; few beat `anticausal`. Neither alone makes a graph.
+
+The result is an `xr.DataTree`, one node per pairing, each with the variables listed at `pairing_dataset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from headspan.dims import COMPOSING, KV_ROLES, PAIR_DIMS, ROLES, Role, parse_pairings
+from headspan.errors import DegenerateSubspace, ShapeError
+from headspan.heads import Heads
+from headspan.heads.memory import memory_bytes
+from headspan.lenses.circuits import Circuits, measured_circuits
+from headspan.lenses.nulls import (
+    Array,
+    Layers,
+    anticausal_p_values,
+    direction_test,
+    head_bootstrap_mean,
+    kl_from_chance,
+    layer_distance,
+    q_values,
+)
+from headspan.lenses.scores import Score, composition_scores, kernel_scores, pair_shape, roles_of
+
+METRICS = ("pk", "cs")
+NULLS = ("haar", "anticausal")
+VARIABLES = {"pk": ("projection_kernel", "anticausal_kernel"), "cs": ("composition_score", "anticausal_score")}
+FLOAT64_WIDTH = 4096
+"""Up to this d_model everything is computed in float64 unless told otherwise."""
+
+
+def compute(
+    heads: Heads,
+    *,
+    pairings: str | Sequence[str] = COMPOSING,
+    metrics: Sequence[str] = METRICS,
+    delta: int = 0,
+    precision: str | None = None,
+    tolerance: float | None = None,
+    seed: int = 0,
+    draws: int = 1000,
+    memory: int | str = "1GB",
+) -> xr.DataTree:
+    """Affinity of every pair of heads.
+
+    Parameters
+    ----------
+    heads
+        The heads, in any fold state.
+    pairings
+        Which of the 16 ordered pairs of roles: `"OQ,OK,OV"` by default, `"all"` for all.
+    metrics
+        `pk`, `cs` or both; the composition score exists for OQ, OK and OV.
+    delta
+        For rotary models, the offset from key to query at which W_Q W_K^T is taken; the kernel does not depend on it.
+    precision
+        `float32` or `float64`; by default float64 up to d_model 4096.
+    tolerance
+        Rank tolerance of the bases, a share of the largest singular value.
+    seed, draws
+        Of the bootstrap over heads and of the permutations.
+    memory
+        Budget for a block of layers and for scratch space.
+
+    Returns
+    -------
+    DataTree with one node per pairing; see `pairing_dataset`.
+    """
+    wanted, chosen = parse_pairings(pairings), _checked_metrics(metrics)
+    if heads.n_layers < 2:
+        raise DegenerateSubspace("nothing composes: there is only one layer, and a head talks to heads of later layers")
+    heads = heads.to(precision or ("float64" if heads.d_model <= FLOAT64_WIDTH else "float32"))
+    roles: tuple[Role, ...] = tuple(role for role in ROLES if any(role in pairing for pairing in wanted))
+    composition = "cs" in chosen and any(pairing in COMPOSING for pairing in wanted)
+    circuits = measured_circuits(heads, roles, composition=composition, delta=delta, tolerance=tolerance, memory=memory)
+    scratch, composing = memory_bytes(memory), [pairing for pairing in wanted if pairing in COMPOSING]
+    by_metric = {
+        "pk": kernel_scores(heads, circuits, wanted, scratch) if "pk" in chosen else {},
+        "cs": composition_scores(heads, circuits, composing, scratch),
+    }
+    nodes = {}
+    for pairing in wanted:
+        scores = {metric: found[pairing] for metric, found in by_metric.items() if pairing in found}
+        nodes[pairing] = pairing_dataset(heads, circuits, pairing, scores, seed, draws)
+    attributes = {
+        **heads.provenance(),
+        "lens": "affinity",
+        "delta": delta,
+        "tolerance": "default" if tolerance is None else tolerance,
+        "seed": seed,
+        "d_model": heads.d_model,
+        "d_head": heads.d_head,
+        "n_heads": heads.n_heads,
+        "n_kv_heads": heads.n_kv_heads,
+    }
+    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **nodes})
+
+
+def pairing_dataset(
+    heads: Heads,
+    circuits: Circuits,
+    pairing: str,
+    scores: Mapping[str, Score],
+    seed: int = 0,
+    draws: int = 1000,
+) -> xr.Dataset:
+    """One pairing's scores, nulls and summaries.
+
+    Pairs are [src_layer, src_head, dst_layer, dst_head], NaN where they do not compose:
+    `projection_kernel` in [0, p], pq/d by chance; `normalized_kernel` in [0, 1]; `composition_score` in [0, 1],
+    sqrt(1/d) by chance; `p_value` and `q_value`, uniform by chance, with two more axes, `metric` and `null`;
+    `anticausal_kernel` and `anticausal_score`, defined for the impossible order instead; `src_rank` and `dst_rank`.
+    Summaries over composing pairs, per `metric`: `n_pairs`, `mean`, `mean_low`, `mean_high` (95 %, heads resampled),
+    `std`, `chance_mean`, `chance_std`, `kl`, `direction`, `direction_p_value`, `direction_ks`.
+    """
+    layers, shape = np.asarray(heads.layers), pair_shape(heads, pairing)
+    distance = np.broadcast_to(layer_distance(layers, layers), shape)
+    variables: dict[str, Any] = {}
+    for metric, score in scores.items():
+        forward, backward = VARIABLES[metric]
+        variables[forward] = (PAIR_DIMS, np.where(distance > 0, score.values, np.nan))
+        variables[backward] = (PAIR_DIMS, np.where(distance < 0, score.values, np.nan))
+    variables |= _rank_variables(circuits, pairing, variables, shape)
+    variables |= _significance(scores, distance, layers, pairing)
+    variables |= _summaries(scores, distance, layers, pairing, min(heads.d_head, heads.d_value), seed, draws)
+    grouped = heads.n_kv_heads < heads.n_heads
+    kv = {side: int(grouped and role in KV_ROLES) for side, role in zip(("src", "dst"), pairing, strict=True)}
+    return xr.Dataset(
+        variables,
+        coords={"src_layer": layers, "dst_layer": layers, "metric": list(METRICS), "null": list(NULLS)},
+        attrs={"pairing": pairing, "src_kv": kv["src"], "dst_kv": kv["dst"]},
+    )
+
+
+def _rank_variables(
+    circuits: Circuits, pairing: str, variables: dict[str, Any], shape: tuple[int, int, int, int]
+) -> dict[str, Any]:
+    if "projection_kernel" not in variables:
+        return {}
+    src, dst = (circuits.spaces[role].rank.cpu().numpy() for role in roles_of(pairing))
+    scale = np.sqrt(src[:, None] * dst[None, :], dtype=np.float64).reshape(shape)
+    kernel = variables["projection_kernel"][1]
+    return {
+        "normalized_kernel": (PAIR_DIMS, np.divide(kernel, scale, out=np.full(shape, np.nan), where=scale > 0)),
+        "src_rank": (PAIR_DIMS[:2], src.reshape(shape[:2])),
+        "dst_rank": (PAIR_DIMS[2:], dst.reshape(shape[2:])),
+    }
+
+
+def _significance(scores: Mapping[str, Score], distance: Layers, layers: Layers, pairing: str) -> dict[str, Any]:
+    """p- and q-values, [metric, null, pair]. A role paired with itself is symmetric and has no anti-causal null."""
+    p_values = np.full((len(METRICS), len(NULLS), *distance.shape), np.nan)
+    for i, metric in enumerate(METRICS):
+        if metric in scores:
+            p_values[i, 0] = np.where(distance > 0, scores[metric].haar_p, np.nan)
+            if pairing[0] != pairing[1]:
+                p_values[i, 1] = anticausal_p_values(scores[metric].values, layers)
+    adjusted = np.stack([[q_values(by_null) for by_null in by_metric] for by_metric in p_values])
+    dims = ("metric", "null", *PAIR_DIMS)
+    return {"p_value": (dims, p_values), "q_value": (dims, adjusted)}
+
+
+def _summaries(
+    scores: Mapping[str, Score], distance: Layers, layers: Layers, pairing: str, width: int, seed: int, draws: int
+) -> dict[str, Any]:
+    rows = [
+        _summary(scores[metric], metric, distance, layers, pairing, width, seed, draws) if metric in scores else {}
+        for metric in METRICS
+    ]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: ("metric", np.array([row.get(name, np.nan) for row in rows])) for name in names}
+
+
+def _summary(
+    score: Score, metric: str, distance: Layers, layers: Layers, pairing: str, width: int, seed: int, draws: int
+) -> dict[str, float]:
+    """Numbers over all composing pairs of one score; what it does not define is NaN."""
+    composing: Array = np.where(distance > 0, score.values, np.nan)
+    values = composing[~np.isnan(composing)]
+    if values.size == 0:
+        return {"n_pairs": 0.0}
+    low, high = head_bootstrap_mean(composing, draws, seed)
+    test = None if pairing[0] == pairing[1] else direction_test(score.values, layers, seed=seed)
+    kl = kl_from_chance(values, width, score.chance_mean, score.chance_std**2) if metric == "pk" else np.nan
+    return {
+        "n_pairs": float(values.size),
+        "mean": float(values.mean()),
+        "mean_low": low,
+        "mean_high": high,
+        "std": float(values.std()),
+        "chance_mean": score.chance_mean,
+        "chance_std": score.chance_std,
+        "kl": kl,
+        "direction": np.nan if test is None else test.difference,
+        "direction_p_value": np.nan if test is None else test.p_value,
+        "direction_ks": np.nan if test is None else test.ks_distance,
+    }
+
+
+def _checked_metrics(metrics: Sequence[str]) -> tuple[str, ...]:
+    unknown = [metric for metric in metrics if metric not in METRICS]
+    if unknown or not metrics:
+        raise ShapeError(
+            f"unknown metric {unknown[0]!r}; metrics are pk and cs" if unknown else "no metric was asked for"
+        )
+    return tuple(metric for metric in METRICS if metric in metrics)

@@ -1,0 +1,108 @@
+r"""One pass over the weights: bases of what every head reads and writes, and the factors of its circuits.
+
+For the composition score ||M N||_F / (||M||_F ||N||_F) of a source's M = W_V W_O with a destination's N, neither
+product is formed. ||M N||_F = ||S^T D||_F with two [d_model, d_head] factors, because multiplying by a matrix with
+orthonormal rows changes no norm:
+
+    source       S = (R_V W_O)^T             with R_V^T R_V = W_V^T W_V
+    through Q    D = W_Q R_delta L_K         with L_K L_K^T = W_K^T W_K
+    through K    D = W_K R_delta^T L_Q       with L_Q L_Q^T = sum of W_Q^T W_Q over the queries that read this kv head
+    through V    D = W_V L_O                 with L_O L_O^T = sum of W_O W_O^T over the same queries
+
+With grouped heads the sums make one score per kv head: what reaches all its readers together. Without groups they are
+the usual W_K W_Q^T and W_V W_O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headspan.dims import ROLES, Role
+from headspan.heads import HeadBlock, Heads
+from headspan.heads.rotary import relative_rotation
+from headspan.subspaces import Subspace, orthonormal_basis
+from headspan.subspaces.subspace import concatenated
+
+
+@dataclass(frozen=True)
+class Circuits:
+    """Every head of a stack, in the order layer by layer, as one list per role."""
+
+    spaces: Mapping[Role, Subspace]
+    layers: Mapping[Role, Int[Tensor, " n"]]
+    writer: Float[Tensor, "n d p"] | None
+    readers: Mapping[str, Float[Tensor, "m d p"]]
+
+
+def measured_circuits(
+    heads: Heads,
+    roles: Sequence[Role],
+    *,
+    composition: bool,
+    delta: int = 0,
+    tolerance: float | None = None,
+    memory: int | str = "1GB",
+) -> Circuits:
+    """Bases of `roles` and, if `composition`, the factors of every circuit."""
+    needed = ROLES if composition else tuple(role for role in ROLES if role in roles)
+    spaces: dict[Role, list[Subspace]] = {role: [] for role in roles}
+    factors: dict[str, list[Tensor]] = {"writer": [], "Q": [], "K": [], "V": []}
+    for block in heads.blocks(memory, needed):
+        for role in roles:
+            W = block.weight(role)
+            basis = orthonormal_basis(W.mT if role == "O" else W, tolerance)
+            spaces[role].append(basis.reshape(-1))
+        if composition:
+            for name, factor in _factors(heads, block, delta).items():
+                factors[name].append(factor.flatten(0, 1))
+    joined = {name: torch.cat(parts) for name, parts in factors.items() if parts}
+    return Circuits(
+        spaces={role: concatenated(parts) for role, parts in spaces.items()},
+        layers={role: _layer_of_each(heads, role) for role in roles},
+        writer=joined.pop("writer", None),
+        readers=joined,
+    )
+
+
+def _layer_of_each(heads: Heads, role: Role) -> Int[Tensor, " n"]:
+    per_layer = heads.shape(role)[1]
+    return torch.tensor(heads.layers, device=heads.device).repeat_interleave(per_layer)
+
+
+def _factors(heads: Heads, block: HeadBlock, delta: int) -> dict[str, Tensor]:
+    """The four factors of every head in a block, each [layer, head or kv head, d_model, d_head]."""
+    group = heads.n_heads // heads.n_kv_heads
+    W_Q, W_K, W_V, W_O = block.W_Q, block.W_K, block.W_V, block.W_O
+    gram_Q, gram_K, gram_V, gram_O = W_Q.mT @ W_Q, W_K.mT @ W_K, W_V.mT @ W_V, W_O @ W_O.mT
+    R = relative_rotation(heads, delta)
+    turned_Q = W_Q if R is None else W_Q @ R
+    turned_K = W_K if R is None else W_K @ R.mT
+    root_V = heads.per_query_head(_root(gram_V))
+    return {
+        "writer": (root_V.mT @ W_O).mT,
+        "Q": turned_Q @ heads.per_query_head(_root(gram_K)),
+        "K": turned_K @ _root(_sum_over_readers(gram_Q, group)),
+        "V": W_V @ _root(_sum_over_readers(gram_O, group)),
+    }
+
+
+def _sum_over_readers(gram: Float[Tensor, "layer head p p"], group: int) -> Float[Tensor, "layer kv_head p p"]:
+    layers, n_heads, p, _ = gram.shape
+    return torch.sum(gram.reshape(layers, n_heads // group, group, p, p), dim=2)
+
+
+def _root(gram: Float[Tensor, "*heads p p"]) -> Float[Tensor, "*heads p p"]:
+    """L with L L^T = gram: Cholesky where the matrix is safely positive definite, by eigenvalues where it is not."""
+    L: Tensor
+    L, info = torch.linalg.cholesky_ex(gram)
+    diagonal = L.diagonal(dim1=-2, dim2=-1)
+    shaky = (info != 0) | (diagonal.amin(-1) <= torch.finfo(gram.dtype).eps ** 0.5 * diagonal.amax(-1))
+    if bool(shaky.any()):
+        values, vectors = torch.linalg.eigh(gram[shaky])
+        L[shaky] = vectors * values.clamp(min=0).sqrt()[..., None, :]
+    return L

@@ -1,0 +1,68 @@
+"""The composing pairs of an affinity result as a ranked table: the common ground of graphs, tables and reports."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from headspan.dims import PAIR_DIMS, HeadLabel
+from headspan.errors import ShapeError
+from headspan.lenses.affinity import NULLS, VARIABLES
+
+
+def pairings_of(result: xr.DataTree) -> list[str]:
+    """The pairings an affinity result holds."""
+    return list(result.children)
+
+
+def pairing_node(result: xr.DataTree, pairing: str) -> xr.Dataset:
+    """One pairing's dataset."""
+    if pairing not in result.children:
+        raise ShapeError(f"pairing {pairing} was not computed; this result holds {', '.join(pairings_of(result))}")
+    return result[pairing].to_dataset()
+
+
+def edges(result: xr.DataTree, pairing: str, metric: str = "pk") -> pd.DataFrame:
+    """Every composing pair of a pairing, highest score first.
+
+    Returns
+    -------
+    Table with `src`, `dst` (labels such as L4H7; L4K3 for a kv head of a grouped model), the four indices, `score`, and
+    for each null `p_value_<null>` and `q_value_<null>`. Ties keep the order of the heads.
+    """
+    node = pairing_node(result, pairing)
+    name = VARIABLES[metric][0]
+    if name not in node:
+        raise ShapeError(f"pairing {pairing} has no {metric}; the composition score is defined for OQ, OK and OV")
+    scores = node[name].transpose(*PAIR_DIMS).values
+    where = np.argwhere(~np.isnan(scores))
+    order = np.argsort(-scores[tuple(where.T)], kind="stable")
+    where = where[order]
+    at = tuple(where.T)
+    src_layer, dst_layer = node["src_layer"].values[where[:, 0]], node["dst_layer"].values[where[:, 2]]
+    columns = {
+        "src": _labels(src_layer, where[:, 1], bool(node.attrs["src_kv"])),
+        "dst": _labels(dst_layer, where[:, 3], bool(node.attrs["dst_kv"])),
+        "src_layer": src_layer,
+        "src_head": where[:, 1],
+        "dst_layer": dst_layer,
+        "dst_head": where[:, 3],
+        "score": scores[at],
+    }
+    for null in NULLS:
+        for kind in ("p_value", "q_value"):
+            values = node[kind].sel(metric=metric, null=null).transpose(*PAIR_DIMS).values
+            columns[f"{kind}_{null}"] = values[at]
+    return pd.DataFrame(columns)
+
+
+def _labels(layers: np.ndarray, heads: np.ndarray, kv: bool) -> list[str]:
+    return [str(HeadLabel(int(layer), int(head), kv)) for layer, head in zip(layers, heads, strict=True)]
+
+
+def top_edges(result: xr.DataTree, pairing: str, metric: str = "pk", top: int = 20) -> pd.DataFrame:
+    """The `top` strongest pairs, or all of them where there are fewer."""
+    if top < 1:
+        raise ShapeError(f"top = {top} asks for no pair; it is at least 1")
+    return edges(result, pairing, metric).head(top)

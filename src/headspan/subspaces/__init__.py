@@ -1,0 +1,74 @@
+"""Subspaces of R^d: bases, angles, distances, kernels and what chance gives for each. Pure torch; knows no model."""
+
+from headspan.subspaces.angles import (
+    pairwise_principal_angles,
+    principal_angles,
+    principal_cosines,
+    principal_sines,
+)
+from headspan.subspaces.bases import numerical_rank, orthonormal_basis, random_subspaces
+from headspan.subspaces.chance import (
+    chance_mean,
+    chance_variance,
+    log_lower_tail,
+    log_upper_tail,
+    lower_tail,
+    upper_tail,
+)
+from headspan.subspaces.distances import (
+    binet_cauchy_distance,
+    chordal_distance,
+    fubini_study_distance,
+    grassmann_distance,
+    procrustes_distance,
+    projection_distance,
+    spectral_distance,
+)
+from headspan.subspaces.factored import Factored
+from headspan.subspaces.kernels import projection_kernel, projection_kernel_table
+from headspan.subspaces.lattice import complement, intersection, null_space, project, subspace_sum
+from headspan.subspaces.null_angles import NullAngles, null_space_angles, shared_null_dimension
+from headspan.subspaces.overlap import pairwise_squared_overlap, squared_overlap_table
+from headspan.subspaces.random_angles import AngleChance, angle_chance, random_principal_angles
+from headspan.subspaces.subspace import Subspace, concatenated
+
+__all__ = [
+    "AngleChance",
+    "Factored",
+    "NullAngles",
+    "Subspace",
+    "angle_chance",
+    "binet_cauchy_distance",
+    "chance_mean",
+    "chance_variance",
+    "chordal_distance",
+    "complement",
+    "concatenated",
+    "fubini_study_distance",
+    "grassmann_distance",
+    "intersection",
+    "log_lower_tail",
+    "log_upper_tail",
+    "lower_tail",
+    "null_space",
+    "null_space_angles",
+    "numerical_rank",
+    "orthonormal_basis",
+    "pairwise_principal_angles",
+    "pairwise_squared_overlap",
+    "principal_angles",
+    "principal_cosines",
+    "principal_sines",
+    "procrustes_distance",
+    "project",
+    "projection_distance",
+    "projection_kernel",
+    "projection_kernel_table",
+    "random_principal_angles",
+    "random_subspaces",
+    "shared_null_dimension",
+    "spectral_distance",
+    "squared_overlap_table",
+    "subspace_sum",
+    "upper_tail",
+]

@@ -1,0 +1,100 @@
+"""The projection kernel: how much of one subspace another one sees.
+
+PK(U, V) = ||U^T V||_F^2 = sum of cos^2 of the principal angles = <U U^T, V V^T>. It depends on the two subspaces only,
+not on their bases. The work is done in `overlap`; here ranks are honoured: a subspace of rank 0 has no kernel (NaN, and
+not 0, which would say "orthogonal"), and the normalisation divides by the true dimensions.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from headspan.subspaces.overlap import Algorithm, pairwise_squared_overlap, squared_overlap_table
+from headspan.subspaces.precision import DEFAULT_MEMORY, clip_rounding, epsilon
+from headspan.subspaces.staircase import require_layers
+from headspan.subspaces.subspace import Subspace
+
+
+def _honest(table: Tensor, src: Tensor, dst: Tensor, normalised: bool) -> Tensor:
+    """NaN at rank 0, rounding above min(p, q) clipped, divided by sqrt(pq) if asked."""
+    p, q = src[:, None].to(table.dtype), dst[None, :].to(table.dtype)
+    p, q = torch.where(p > 0, p, torch.nan), torch.where(q > 0, q, torch.nan)
+    table = torch.where((p * q).isnan(), torch.nan, table)
+    limit = torch.minimum(p, q)
+    table = clip_rounding(table, 0.0, limit, 256 * epsilon(table) * limit, "projection kernel")
+    return table / (p * q).sqrt() if normalised else table
+
+
+def projection_kernel(
+    S: Subspace,
+    T: Subspace,
+    *,
+    normalised: bool = False,
+    src_layer: Int[Tensor, " _n"] | None = None,
+    dst_layer: Int[Tensor, " _m"] | None = None,
+    algorithm: Algorithm = "auto",
+    memory: int = DEFAULT_MEMORY,
+) -> Float[Tensor, "n m"]:
+    """PK(U_i, V_j) = ||U_i^T V_j||_F^2 for every source i and destination j.
+
+    Parameters
+    ----------
+    S, T
+        One-axis batches of n sources and m destinations in one R^d.
+    normalised
+        Divide by sqrt(pq), with the true dimensions p and q of each pair.
+    src_layer, dst_layer
+        If given, pairs without src_layer < dst_layer are not computed and are NaN.
+    algorithm, memory
+        As for `overlap.pairwise_squared_overlap`.
+
+    Returns
+    -------
+    Tensor
+        [n, m], in [max(0, p + q - d), min(p, q)], pq/d by chance (sd: `chance.chance_variance`); normalised in [0, 1],
+        sqrt(pq)/d by chance. NaN where a rank is 0.
+
+    References
+    ----------
+    Measuring Affinity between Attention-Head Weight Subspaces via the Projection Kernel, arXiv 2601.10266;
+    Hamm and Lee (2008), Grassmann discriminant analysis.
+    """
+    table = pairwise_squared_overlap(
+        S.basis, T.basis, src_layer=src_layer, dst_layer=dst_layer, algorithm=algorithm, memory=memory
+    )
+    return _honest(table, S.rank, T.rank, normalised)
+
+
+def projection_kernel_table(
+    S: Subspace,
+    *,
+    normalised: bool = False,
+    layer: Int[Tensor, " _n"] | None = None,
+    algorithm: Algorithm = "auto",
+    memory: int = DEFAULT_MEMORY,
+) -> Float[Tensor, "n n"]:
+    """The projection kernel of all pairs of one batch, symmetric, at half the work.
+
+    Parameters
+    ----------
+    S
+        A one-axis batch. With `concatenated` roles this one table holds every pairing of roles.
+    normalised, algorithm, memory
+        As for `projection_kernel`.
+    layer
+        Layer of each member. If given, pairs without layer[row] < layer[column] are NaN; the half of the table that
+        symmetry leaves to compute holds each composing pair once, so nothing more can be skipped.
+
+    Returns
+    -------
+    Tensor
+        [n, n], exactly symmetric without `layer`; diagonal p (normalised 1), elsewhere as `projection_kernel`.
+    """
+    require_layers(layer, S.rank.numel(), "src")
+    table = _honest(squared_overlap_table(S.basis, algorithm=algorithm, memory=memory), S.rank, S.rank, normalised)
+    if layer is None:
+        return table
+    layer = layer.to(table.device)
+    return torch.where(layer[:, None] < layer, table, torch.nan)

@@ -34,8 +34,8 @@ def parse_pairings(text: str | Iterable[str]) -> tuple[str, ...]:
     unknown = [name for name in names if name.upper() not in PAIRINGS]
     if unknown or not names:
         raise ShapeError(
-            f"{unknown[0] if unknown else text!r} is not a pairing; write a source and a destination role of Q, K, V, O, "
-            'such as OQ, or "all"'
+            f"{unknown[0] if unknown else text!r} is not a pairing; write a source and a destination role of Q, K, V, "
+            'O, such as OQ, or "all"'
         )
     return tuple(dict.fromkeys(name.upper() for name in names))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headspan.checkpoint.config import Config
@@ -30,6 +31,8 @@ class Checkpoint:
     store: TensorStore
     stacks: Mapping[str, StoredStack]
     revision: str | None = None
+    folder: Path | None = None
+    """Where the files lie, for what stands beside the weights (a tokenizer); None for a model in memory."""
 
     def __repr__(self) -> str:
         shapes = "; ".join(

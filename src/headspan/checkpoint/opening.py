@@ -53,10 +53,10 @@ def _open_path(source: str, config: Any) -> Checkpoint:
         if path.is_dir():
             store = LocalFiles.of(weight_files(path))
             settings = folder_config(path) if config is None else _config(config)
-            return _checkpoint(source, settings, store, _snapshot_revision(path))
+            return _checkpoint(source, settings, store, _snapshot_revision(path), path)
         if path.is_file():
             store = LocalFiles.of([path])
-            return _checkpoint(source, _config_for_file(path, config), store)
+            return _checkpoint(source, _config_for_file(path, config), store, folder=path.parent)
     except (OSError, ValueError) as problem:
         raise CheckpointError(f"'{source}' cannot be opened: {problem}") from problem
     raise CheckpointError(f"there is no file or folder '{source}'; give a path, or \"demo\" for the embedded model")
@@ -81,7 +81,9 @@ def _config(config: Any) -> Config:
     raise CheckpointError(f"a config is a path, a dict or a transformers config, not a {type(config).__name__}")
 
 
-def _checkpoint(source: str, config: Config, store: TensorStore, revision: str | None = None) -> Checkpoint:
+def _checkpoint(
+    source: str, config: Config, store: TensorStore, revision: str | None = None, folder: Path | None = None
+) -> Checkpoint:
     describe = FAMILIES.get(config.model_type)
     if describe is None:
         raise UnsupportedModel(
@@ -95,7 +97,7 @@ def _checkpoint(source: str, config: Config, store: TensorStore, revision: str |
             raise _no_attention(source, config, store, stack.projections["Q"].linear.weight, method)
         stacks[stack.name] = StoredStack(stack, names)
         stacks[stack.name].check_attention(method)
-    return Checkpoint(source, config, store, stacks, revision)
+    return Checkpoint(source, config, store, stacks, revision, folder)
 
 
 def _no_attention(

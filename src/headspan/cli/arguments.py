@@ -17,3 +17,13 @@ ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="The model's config.json, for a weight file that has none beside it.")
 ]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Fold = Annotated[
+    str, typer.Option("--fold", help='Weights as stored ("none") or with the norm folded in ("layernorm").')
+]
+Delta = Annotated[
+    int, typer.Option("--delta", help="For rotary models: positions from key to query at which W_Q W_K^T is taken.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Also write the result; the ending says how (.nc, .csv, .json, ...)."),
+]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -19,3 +20,27 @@ def print_facts(rows: Iterable[tuple[str, str]], title: str | None = None) -> No
     for name, value in rows:
         grid.add_row(Text(name), Text(one_line(value)))
     Console().print(grid)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A titled table of text; numbers are formatted by whoever knows them."""
+    grid = Table(title=Text(one_line(title)), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in columns:
+        grid.add_column(Text(name), overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(one_line(cell)) for cell in row))
+    Console().print(grid)
+
+
+def p_text(value: float) -> str:
+    """A p-value for reading: a dash where it is undefined, a bound where it is too small for a float."""
+    if value != value:
+        return "-"
+    return "<1e-300" if value < 1e-300 else f"{value:.2g}"
+
+
+def print_records(title: str, records: Sequence[Mapping[str, Any]]) -> None:
+    """Records with the same keys as a table, numbers to four digits."""
+    if records:
+        cells = ([f"{v:.4g}" if isinstance(v, float) else str(v) for v in record.values()] for record in records)
+        print_table(title, [key.replace("_", " ") for key in records[0]], cells)

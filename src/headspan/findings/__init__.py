@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-def findings_of(lens: str, result: xr.Dataset) -> list[Finding]:
+def findings_of(lens: str, result: xr.Dataset | xr.DataTree) -> list[Finding]:
     """What a lens's result says, strongest first."""
     found: list[Finding] = import_module(f"headspan.findings.{lens}").findings(result)
     return sorted(found, key=lambda finding: -finding.weight)

@@ -123,6 +123,11 @@ class Heads:
         """The same heads, to be read into another precision."""
         return replace(self, reader=replace(self.reader, dtype=_checked_dtype(dtype, self.reader.stored_dtype)))
 
+    def refolded(self, fold: str, center: bool = False) -> Heads:
+        """The same heads in another fold state, refused where that would change the model."""
+        checked = checked_fold(self.reader.stored, fold, center, self.checkpoint.family)
+        return replace(self, reader=replace(self.reader, fold=checked, center=center))
+
     def shape(self, role: Role) -> tuple[int, int, int, int]:
         """Shape of a role's weights over all these layers."""
         rows = self.stack.projections[role].rows

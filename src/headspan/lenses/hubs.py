@@ -2,8 +2,8 @@
 
 With K(s, t) a pair's kernel, c its chance value and x+ = max(x, 0):
 
-- `excess` (default, no cut to choose): inlet(h) = mean over OQ, OK, OV of (mean over sources of K(s, h) - c)+, outlet(h)
-  the same over destinations, score the geometric mean of the two;
+- `excess` (default, no cut to choose): inlet(h) = mean over OQ, OK, OV of (mean over sources of K(s, h) - c)+, and
+  outlet(h) the same over destinations; the score is the geometric mean of the two;
 - `kernel`: inlet and outlet are the plain means of K, score their sum;
 - `degree`: inlet and outlet count the head's edges in the union of the top-k graphs, score their sum.
 

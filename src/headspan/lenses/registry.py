@@ -28,10 +28,11 @@ class Lens:
     title: str
     summary: str
     needs: frozenset[str]
+    min_layers: int = 1
 
-    def compute(self, heads: Heads, **options: Any) -> xr.Dataset:
+    def compute(self, heads: Heads, **options: Any) -> xr.Dataset | xr.DataTree:
         """The lens's labelled result for these heads."""
-        result: xr.Dataset = import_module(f"headspan.lenses.{self.name}").compute(heads, **options)
+        result: xr.Dataset | xr.DataTree = import_module(f"headspan.lenses.{self.name}").compute(heads, **options)
         return result
 
     def obstacle(self, stored: StoredStack) -> str | None:
@@ -40,8 +41,12 @@ class Lens:
             if part == "W_pos" and stored.stack.position_table is None:
                 return f"no learned position table: {stored.stack.positions} positions"
             return f"{part} is not in this checkpoint"
+        if stored.stack.n_layers < self.min_layers:
+            return f"nothing composes: the model has {stored.stack.n_layers} layer"
         return None
 
+
+ATTENTION = frozenset({"W_Q", "W_K", "W_V", "W_O"})
 
 LENSES: Mapping[str, Lens] = {
     lens.name: lens
@@ -50,7 +55,14 @@ LENSES: Mapping[str, Lens] = {
             name="ranks",
             title="Rank of every head",
             summary="how many dimensions each head really reads and writes",
-            needs=frozenset({"W_Q", "W_K", "W_V", "W_O"}),
+            needs=ATTENTION,
+        ),
+        Lens(
+            name="affinity",
+            title="Which heads can talk to which",
+            summary="how much of what one head writes another can read, beside what chance would give",
+            needs=ATTENTION,
+            min_layers=2,
         ),
     )
 }

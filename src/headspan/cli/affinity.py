@@ -1,0 +1,140 @@
+"""`headspan affinity`: which heads can talk to which."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Model, Output
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from headspan.heads import Heads
+
+METRICS = {"pk": ("pk",), "cs": ("cs",), "both": ("pk", "cs")}
+
+
+def affinity(
+    model: Model,
+    pairing: Annotated[str, typer.Option(help="Pairings such as OQ,OK,OV, or all.")] = "OQ,OK,OV",
+    metric: Annotated[str, typer.Option(help="pk (projection kernel), cs (composition score) or both.")] = "both",
+    top: Annotated[int, typer.Option(help="How many pairs to show for each pairing.")] = 20,
+    null: Annotated[str, typer.Option(help="Null of the p-values shown: haar or anticausal.")] = "haar",
+    labels: Annotated[
+        str | None, typer.Option(help='Head classes: "ioi", "2601.10266", or a YAML file; adds class counts.')
+    ] = None,
+    robustness: Annotated[
+        bool, typer.Option("--robustness", help="Also compare with folded and centred weights.")
+    ] = False,
+    fold: Fold = "none",
+    delta: Delta = 0,
+    output: Output = None,
+    as_json: AsJSON = False,
+    config: ConfigFile = None,
+) -> None:
+    """Score every pair of heads that can compose, beside what chance would give."""
+    from headspan.checkpoint import open_checkpoint
+    from headspan.errors import ShapeError
+    from headspan.lenses import affinity as lens
+    from headspan.lenses.affinity_tables import as_json as document
+    from headspan.lenses.head_classes import head_classes
+    from headspan.lenses.saving import without_nan
+
+    if metric not in METRICS or null not in lens.NULLS or top < 1:
+        raise ShapeError("--metric is pk, cs or both; --null is haar or anticausal; --top is at least 1")
+    heads = open_checkpoint(model, config).heads().refolded(fold)
+    classes = None if labels is None else head_classes(labels, heads)
+    result = lens.compute(heads, pairings=pairing, metrics=METRICS[metric], delta=delta)
+    extra = _extras(result, heads, classes, top, robustness, delta)
+    if output is not None:
+        _save(result, output, top, null)
+    if as_json:
+        typer.echo(json.dumps(without_nan({**document(result, top, null), **extra}), indent=2, allow_nan=False))
+    else:
+        _print(result, top, null)
+        _print_extras(extra)
+        if output is not None:
+            typer.echo(f"Written to {output}")
+
+
+def _extras(
+    result: xr.DataTree, heads: Heads, classes: object, top: int, robustness: bool, delta: int
+) -> dict[str, object]:
+    from headspan.lenses.class_detection import class_counts, edge_detection, head_detection
+    from headspan.lenses.edges import pairings_of
+    from headspan.lenses.head_classes import HeadClasses
+    from headspan.lenses.robustness import fold_robustness
+
+    extra: dict[str, object] = {}
+    if isinstance(classes, HeadClasses):
+        steps = [("Previous Token", "Induction"), ("Induction", "S-Inhibition"), ("S-Inhibition", "Name Mover")]
+        known = [(a, b) for a, b in steps if a in classes.classes and b in classes.classes]
+        found = [*head_detection(result, classes), *edge_detection(result, classes, known)]
+        extra["labels"] = {"source": classes.source, "counts": class_counts(result, classes, top).to_dict("records")}
+        extra["detection"] = [vars(detection) for detection in found]
+    if robustness:
+        table = fold_robustness(heads.refolded("none"), pairings_of(result), top, delta)
+        extra["robustness"] = {"table": table.to_dict("records"), "left_out": table.attrs["left_out"]}
+    return extra
+
+
+def _save(result: xr.DataTree, output: Path, top: int, null: str) -> None:
+    from headspan.lenses.affinity_tables import as_json, table
+    from headspan.lenses.saving import save_result
+    from headspan.lenses.wiring import wiring_graph, write_graphml
+
+    save_result(
+        result,
+        output,
+        table=table,
+        as_json=lambda tree: as_json(tree, top, null),
+        more={".graphml": lambda path: write_graphml(wiring_graph(result, top=top, null=null), path)},
+    )
+
+
+def _print(result: xr.DataTree, top: int, null: str) -> None:
+    from headspan.cli.tables import p_text, print_facts, print_table
+    from headspan.lenses.affinity_tables import as_json
+
+    document = as_json(result, top, null)
+    for pairing, metrics in document["pairings"].items():
+        for metric, found in metrics.items():
+            if found is None:
+                continue
+            print_table(
+                f"{pairing}, {metric}: {found['n_pairs']:,} pairs, mean {found['mean']:.4g} "
+                f"(95 % {found['mean_low']:.4g} to {found['mean_high']:.4g}), chance {found['chance_mean']:.4g}",
+                ("source", "destination", "score", f"p ({null})", f"q ({null})"),
+                [
+                    (
+                        edge["src"],
+                        edge["dst"],
+                        f"{edge['score']:.4f}",
+                        p_text(edge["p_value"]),
+                        p_text(edge["q_value"]),
+                    )
+                    for edge in found["top"]
+                ],
+            )
+    hubs = [hub for hub in document["hubs"] if hub["score"] == hub["score"]][:5]
+    if hubs:
+        rows = ((hub["head"], f"{hub['score']:.3f} (in {hub['inlet']:.3f}, out {hub['outlet']:.3f})") for hub in hubs)
+        print_facts(rows, title="Hubs")
+
+
+def _print_extras(extra: dict[str, object]) -> None:
+    from headspan.cli.tables import print_records
+
+    labels = extra.get("labels")
+    if isinstance(labels, dict):
+        print_records(f"Classes ({labels['source']})", labels["counts"])
+    if isinstance(detection := extra.get("detection"), list):
+        print_records("Does affinity find the classes?", detection)
+    if isinstance(robustness := extra.get("robustness"), dict):
+        print_records("Agreement with folded weights", robustness["table"])
+        for change, reason in robustness["left_out"].items():
+            typer.echo(f"{change}: left out, {reason}")

@@ -1,0 +1,98 @@
+"""What the affinities of a model say: strongest pairs, hubs, direction, and how much of it is chance."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+
+from headspan.dims import COMPOSING
+from headspan.finding import Finding
+from headspan.lenses.affinity_tables import metrics_of
+from headspan.lenses.edges import edges, pairing_node, pairings_of
+from headspan.lenses.hubs import hub_scores, ranked_hubs
+
+PAPER = "arXiv 2601.10266"
+THROUGH = {"OQ": "queries", "OK": "keys", "OV": "values"}
+
+
+def findings(result: xr.DataTree) -> list[Finding]:
+    """Findings over OQ, OK and OV, from the projection kernel."""
+    used = [pairing for pairing in COMPOSING if pairing in pairings_of(result) and "pk" in metrics_of(result, pairing)]
+    found = [_strongest(result, pairing) for pairing in used]
+    found += [finding for pairing in used if (finding := _direction(result, pairing)) is not None]
+    found += [_chance(result, pairing) for pairing in used]
+    return found + ([_hub(result)] if used else [])
+
+
+def _strongest(result: xr.DataTree, pairing: str) -> Finding:
+    node, best = pairing_node(result, pairing), edges(result, pairing).iloc[0]
+    chance = float(node["chance_mean"].sel(metric="pk"))
+    limit = min(int(node["src_rank"].max()), int(node["dst_rank"].max()))
+    return Finding(
+        lens="affinity",
+        statement=f"What {best['src']} writes, {best['dst']} reads most through its {THROUGH[pairing]}: they share "
+        f"{best['score']:.1f} of {limit} dimensions.",
+        value=float(best["score"]),
+        chance=chance,
+        p_value=_known(best["p_value_anticausal"]),
+        evidence=f"Projection kernel {pairing}; p under the anti-causal null (same model, impossible order).",
+        reference=PAPER,
+        weight=0.8 if best["score"] > 3 * chance else 0.4,
+    )
+
+
+def _direction(result: xr.DataTree, pairing: str) -> Finding | None:
+    node = pairing_node(result, pairing).sel(metric="pk")
+    p_value, difference = float(node["direction_p_value"]), float(node["direction"])
+    if np.isnan(p_value):
+        return None
+    word = "more" if difference > 0 else "less"
+    certain = p_value < 0.05
+    statement = (
+        f"Heads meet the {THROUGH[pairing]} of later layers {word} than those of earlier ones."
+        if certain
+        else f"Heads meet the {THROUGH[pairing]} of later and of earlier layers alike."
+    )
+    return Finding(
+        lens="affinity",
+        statement=statement,
+        value=difference,
+        chance=0.0,
+        p_value=p_value,
+        evidence=f"Mean kernel {pairing} of composing pairs less that of pairs in the impossible order; p by permuting "
+        "the order of the layers.",
+        weight=0.6 if certain else 0.1,
+    )
+
+
+def _chance(result: xr.DataTree, pairing: str) -> Finding:
+    table = edges(result, pairing)
+    shares = [float((table[f"q_value_{null}"] < 0.05).mean()) for null in ("haar", "anticausal")]
+    return Finding(
+        lens="affinity",
+        statement=f"Through {THROUGH[pairing]}, {shares[0]:.0%} of all pairs beat subspaces in general position, "
+        f"{shares[1]:.1%} beat the same model's pairs in the impossible order.",
+        value=shares[1],
+        chance=0.05,
+        evidence="Share of pairs with q < 0.05 (Benjamini-Hochberg). Trained weights are anisotropic: the first share "
+        "alone means little.",
+        weight=0.3,
+    )
+
+
+def _hub(result: xr.DataTree) -> Finding:
+    first = ranked_hubs(hub_scores(result)).iloc[0]
+    return Finding(
+        lens="affinity",
+        statement=f"{first['head']} is the strongest hub: it both reads what many heads write and is read by many.",
+        value=float(first["score"]),
+        chance=0.0,
+        evidence=f"Mean excess of the kernel over chance: inlet {first['inlet']:.2f}, outlet {first['outlet']:.2f}; "
+        "score their geometric mean.",
+        reference=PAPER,
+        weight=0.7,
+    )
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -33,7 +33,7 @@ def relative_rotation(heads: Heads, delta: int) -> Float[Tensor, "d_head d_head"
             f"rotary frequencies of kind {rotary.kind!r} depend on the sequence's length or on fitted factors; "
             "only delta = 0 is defined for this model"
         )
-    half = rotary.dims // 2
+    half = (rotary.dims + 1) // 2
     pair = torch.arange(half, dtype=torch.float64, device=heads.device)
     angle = delta * rotary.theta ** (-2 * pair / rotary.dims) / rotary.factor
     R = torch.eye(heads.d_head, dtype=torch.float64, device=heads.device)

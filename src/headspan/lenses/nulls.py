@@ -63,12 +63,16 @@ def q_values(p_values: Array) -> Array:
     return adjusted
 
 
-def kl_from_chance(scores: Array, width: float, mean: float, variance: float) -> float:
+def kl_from_chance(scores: Array, width: int, mean: float, variance: float) -> float:
     """KL(random || observed) over 255 equal bins on [0, width], the random law being normal; >= 0, 0 if they agree.
+
+    NaN where chance leaves no room (variance 0: heads as wide as the model).
 
     sum over bins with r_i > 0 of r_i ln(r_i / max(h_i, 1e-12)); r_i the normal mass, h_i the observed share of bin i.
     Reference: arXiv 2601.10266, as the project's reference page fixes the binning.
     """
+    if variance == 0:
+        return np.nan
     edges = np.linspace(0.0, width, KL_BINS + 1)
     random = np.diff(stats.norm.cdf(edges, loc=mean, scale=variance**0.5))
     observed = np.histogram(scores, bins=edges)[0] / scores.size

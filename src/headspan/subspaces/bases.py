@@ -53,14 +53,6 @@ def _checked(A: Tensor, tolerance: float | None) -> tuple[Tensor, float]:
     return A, tolerance
 
 
-def _scaled(A: Tensor) -> Tensor:
-    """A / max|A| per member, so that squares neither overflow nor underflow; a zero member stays zero."""
-    if A.numel() == 0:
-        return A
-    largest = A.abs().amax(dim=(-2, -1), keepdim=True)
-    return A / torch.where(largest > 0, largest, torch.ones_like(largest))
-
-
 def numerical_rank(A: Float[Tensor, "*batch d p"], tolerance: float | None = None) -> Int[Tensor, "*batch"]:
     """The number of singular values above `tolerance` times the largest one.
 
@@ -77,7 +69,7 @@ def numerical_rank(A: Float[Tensor, "*batch d p"], tolerance: float | None = Non
         [...], int64, in [0, min(d, p)]. A random matrix has rank min(d, p); a zero matrix has rank 0.
     """
     A, tolerance = _checked(A, tolerance)
-    return _rank_of_spectrum(torch.linalg.svdvals(_scaled(A)), tolerance)
+    return _rank_of_spectrum(torch.linalg.svdvals(A), tolerance)
 
 
 def _rank_of_spectrum(sigma: Tensor, tolerance: float) -> Tensor:
@@ -93,7 +85,10 @@ def _inverse(R: Tensor) -> Tensor:
 
 
 def _condition_bound(R: Tensor, inverse: Tensor) -> Tensor:
-    """||R||_F ||R^-1||_F >= cond(R); Inf or NaN for a singular R."""
+    """||R||_F ||R^-1||_F >= cond(R); Inf or NaN for a singular R, and where squares of entries leave the float range.
+
+    Both compare as "not certain", so extreme scales go on to the SVD, which is immune to them.
+    """
     bound: Tensor = torch.linalg.matrix_norm(R) * torch.linalg.matrix_norm(inverse)
     return bound
 
@@ -159,7 +154,7 @@ def orthonormal_basis(
     steps = ("qr",) if method == "auto" and A.device.type == "cpu" else _STEPS[method]
     # Blocks keep scratch memory bounded, and small enough to be reused instead of asked from the system anew.
     block = max(1, _BLOCK_ENTRIES // max(1, d * p))
-    parts = [_block_basis(_scaled(A[i : i + block]), tolerance, steps) for i in range(0, max(1, len(A)), block)]
+    parts = [_block_basis(A[i : i + block], tolerance, steps) for i in range(0, max(1, len(A)), block)]
     basis, rank = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
     return Subspace(basis.reshape(*batch, d, min(d, p)), rank.reshape(batch))
 

@@ -105,7 +105,8 @@ def _rectangle_limits(members: int, item: int, memory: int) -> tuple[int, int]:
 
 def _projector_overlap(A: Tensor, B: Tensor, stairs: Staircase, out: Tensor, memory: int) -> None:
     symmetric = A is B
-    n, j0 = stairs.rows, 0 if symmetric else stairs.first_column
+    # Members that no pair needs are left out, unless one set of projectors serves both sides.
+    n, j0 = (len(A), 0) if symmetric else (stairs.rows, stairs.first_column)
     A, B = A[:n], B[j0:]
     out[:n, j0:] = 0
     height, width = _rectangle_limits(n if symmetric else n + len(B), A.element_size(), memory)
@@ -141,7 +142,7 @@ def _table(A: Tensor, B: Tensor, small: Staircase, large: Staircase, algorithm: 
     out = A.new_full((len(A), len(B)), torch.nan)
     if algorithm == "auto":
         columns_B = 0 if A is B else (len(B) - large.first_column) * B.shape[-1]
-        columns_A = large.rows * A.shape[-1]
+        columns_A = (len(A) if A is B else large.rows) * A.shape[-1]
         cheaper = projector_is_cheaper(large.area, A.shape[1], columns_A, columns_B, A.shape[-1], B.shape[-1])
         algorithm = "projector" if cheaper else "gram"
     if algorithm == "gram":

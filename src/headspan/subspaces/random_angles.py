@@ -23,6 +23,9 @@ from torch import Tensor
 from headspan.errors import ShapeError
 from headspan.subspaces.distances import grassmann_distance
 
+# Draws are made in blocks of so many matrix entries: few calls for small matrices, little memory for large ones.
+_BLOCK_ENTRIES = 2**20
+
 
 @dataclass(frozen=True)
 class AngleChance:
@@ -59,8 +62,9 @@ def _sample(d: int, p: int, q: int, draws: int, seed: int) -> Tensor:
     """[draws, p] ascending angles for p <= q and p + q <= d."""
     generator = torch.Generator().manual_seed(seed)
     parts = []
-    for start in range(0, draws, 256):
-        count = min(256, draws - start)
+    block = max(1, _BLOCK_ENTRIES // p**2)
+    for start in range(0, draws, block):
+        count = min(block, draws - start)
         along, across = (_bartlett(p, freedom, count, generator) for freedom in (q, d - q))
         C = torch.linalg.cholesky(along @ along.mT + across @ across.mT)
         half = torch.linalg.solve_triangular(C, along, upper=False)
@@ -98,7 +102,7 @@ def random_principal_angles(d: int, p: int, q: int, draws: int, seed: int = 0) -
         p, q = d - q, d - p
     angles = _sample(d, p, q, draws, seed) if p else torch.zeros(draws, 0, dtype=torch.float64)
     # `pad` copies, so that nobody can write into the cached sample.
-    return torch.nn.functional.pad(angles, (forced, 0)).clone()
+    return torch.nn.functional.pad(angles, (forced, 0))
 
 
 @lru_cache(maxsize=256)

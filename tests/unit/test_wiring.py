@@ -1,0 +1,241 @@
+"""Graphs, hubs, classes, robustness and tokens: each against its definition on small models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from sklearn.metrics import average_precision_score
+
+import headspan
+from headspan.errors import HeadspanError, MissingTensor, ShapeError
+from headspan.lenses import affinity
+from headspan.lenses.class_detection import (
+    class_counts,
+    edge_detection,
+    head_detection,
+    weighted_average_precision,
+)
+from headspan.lenses.edges import edges, pairing_node
+from headspan.lenses.head_classes import default_labels, head_classes
+from headspan.lenses.hubs import hub_scores, ranked_hubs
+from headspan.lenses.robustness import basis_sensitivity, fold_robustness
+from headspan.lenses.token_projection import token_shares
+from headspan.lenses.wiring import communities, wiring_graph, write_graphml
+from tests.families.tiny_models import CASES
+from tests.unit.test_affinity import planted, untrained
+
+
+@pytest.fixture(scope="module")
+def result() -> xr.DataTree:
+    return affinity.compute(untrained(layers=4), draws=2)
+
+
+@pytest.fixture(scope="module")
+def grouped() -> xr.DataTree:
+    return affinity.compute(untrained(layers=4, heads=6, kv=2), draws=2)
+
+
+def test_the_graph_holds_the_strongest_edges_of_each_pairing(result: xr.DataTree) -> None:
+    graph = wiring_graph(result, top=5)
+    for pairing in ("OQ", "OK", "OV"):
+        expected = edges(result, pairing).head(5)
+        drawn = {(s, d): data["score"] for s, d, key, data in graph.edges(keys=True, data=True) if key == pairing}
+        assert drawn == {(row.src, row.dst): row.score for row in expected.itertuples()}
+    assert all(data["layer"] == int(name[1]) for name, data in graph.nodes(data=True))
+
+
+def test_edges_can_be_chosen_by_score_and_by_significance(result: xr.DataTree) -> None:
+    everything = wiring_graph(result, top=None, above=0.0)
+    assert everything.number_of_edges() == 3 * 6 * 36
+    strong = wiring_graph(result, top=None, above=0.9)
+    assert 0 < strong.number_of_edges() < 3 * 6 * 36
+    assert min(score for _, _, score in strong.edges(data="score")) >= 0.9
+    found = affinity.compute(planted([((0, 1), (3, 2))]), draws=2)
+    significant = wiring_graph(found, top=None, q_below=1e-6, null="haar")
+    assert list(significant.edges(keys=True)) == [("L0H1", "L3H2", "OK")]
+    with pytest.raises(ShapeError, match="a wiring graph needs a limit"):
+        wiring_graph(result, top=None)
+    with pytest.raises(ShapeError, match="unknown null 'uniform'; nulls are haar, anticausal"):
+        wiring_graph(result, null="uniform")
+
+
+def test_graphml_can_be_read_back(result: xr.DataTree, tmp_path: Path) -> None:
+    graph = wiring_graph(result, top=4, classes={"L0H0": "first"})
+    write_graphml(graph, tmp_path / "wiring.graphml")
+    back = nx.read_graphml(tmp_path / "wiring.graphml", force_multigraph=True)
+    assert set(back.nodes) == set(graph.nodes)
+    scores = [
+        {(src, dst, data["pairing"]): data["score"] for src, dst, data in g.edges(data=True)} for g in (back, graph)
+    ]
+    assert scores[0] == pytest.approx(scores[1])
+
+
+def test_communities_are_the_parts_that_hang_together() -> None:
+    graph = nx.MultiDiGraph()
+    for src, dst in (("L0H0", "L1H0"), ("L1H0", "L2H0"), ("L0H1", "L1H1")):
+        graph.add_edge(src, dst, score=1.0)
+    assert communities(graph) == [["L0H0", "L1H0", "L2H0"], ["L0H1", "L1H1"]]
+    assert communities(nx.MultiDiGraph()) == []
+
+
+@pytest.mark.parametrize("which", ["result", "grouped"])
+def test_hub_scores_are_their_definition(which: str, request: pytest.FixtureRequest) -> None:
+    tree = request.getfixturevalue(which)
+    found = {name: hub_scores(tree, name) for name in ("excess", "kernel", "degree")}
+    for layer, head in ((1, 0), (2, 5)):
+        inlets, outlets = [], []
+        for pairing in ("OQ", "OK", "OV"):
+            node = pairing_node(tree, pairing)
+            group = 6 // node.sizes["dst_head"]
+            kernel, chance = node["projection_kernel"].values, float(node["chance_mean"].sel(metric="pk"))
+            inlets.append((np.nanmean(kernel[:, :, layer, head // group]), chance))
+            outlets.append((np.nanmean(kernel[layer, head]), chance))
+        plain = np.mean([value for value, _ in inlets]), np.mean([value for value, _ in outlets])
+        excess = [np.mean([max(v - c, 0) for v, c in side]) for side in (inlets, outlets)]
+        assert float(found["kernel"]["score"][layer, head]) == pytest.approx(sum(plain))
+        assert float(found["excess"]["score"][layer, head]) == pytest.approx(np.sqrt(excess[0] * excess[1]))
+    graph = wiring_graph(tree)
+    outgoing = sum(1 for src, _ in graph.edges() if src == "L1H0")
+    assert float(found["degree"]["outlet"][1, 0]) == outgoing
+
+
+def test_heads_without_incoming_or_outgoing_pairs_rank_last(result: xr.DataTree) -> None:
+    table = ranked_hubs(hub_scores(result))
+    undefined = table[table["score"].isna()]["head"]
+    assert set(undefined.str[:2]) == {"L0", "L3"}
+    assert table["score"].isna().to_numpy()[-len(undefined) :].all()
+    with pytest.raises(ShapeError, match="unknown definition of a hub 'rank'"):
+        hub_scores(result, "rank")
+
+
+def labels_file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "labels.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_labels_from_a_file_are_read_in_every_spelling(tmp_path: Path) -> None:
+    heads = untrained(layers=4)
+    found = head_classes(labels_file(tmp_path, "classes:\n  a: [L0H1, '1.2']\n  b: [l3h5, 1.2]\n"), heads)
+    assert found.classes == {"a": ("L0H1", "L1H2"), "b": ("L3H5", "L1H2")}
+    assert found.of_head["L1H2"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("classes:\n  a: [L0H9]\n", r"class 'a' names L0H9, but the model has layers 0\.\.3 and heads 0\.\.5"),
+        ("classes:\n  a: [L7H0]\n", r"class 'a' names L7H0, but the model has layers"),
+        ("classes:\n  a: [head one]\n", r"'head one' is not a head"),
+        ("classes:\n  a: L0H1\n", r"class 'a' needs a list of heads"),
+        ("heads: 3\n", r"need a map 'classes'"),
+        ("classes: {}\n", r"need a map 'classes'"),
+        ("[1, 2", r"are not valid YAML"),
+        ("!!python/object/apply:os.mkdir ['x']", r"are not valid YAML"),
+        ("model: {n_layers: 12}\nclasses: {a: [L0H1]}\n", r"are for another model: this one has n_layers 4, not 12"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(HeadspanError, match=message):
+        head_classes(labels_file(tmp_path, text), untrained(layers=4))
+
+
+def test_published_labels_fit_gpt2_only(gpt2_attention: Path) -> None:
+    gpt2 = headspan.open(gpt2_attention).heads()
+    assert len(head_classes("ioi", gpt2).of_head) == 26
+    assert default_labels(gpt2) is not None
+    assert default_labels(untrained()) is None
+    with pytest.raises(HeadspanError, match="labels 'ioi' are for another model"):
+        head_classes("ioi", untrained())
+    with pytest.raises(HeadspanError, match=r"give a YAML file, or one of ioi, 2601\.10266"):
+        head_classes("nowhere.yaml", gpt2)
+
+
+def test_planted_classes_are_detected_and_random_ones_are_not(tmp_path: Path) -> None:
+    pairs = [((0, 1), (3, 2)), ((1, 0), (2, 5)), ((2, 4), (5, 0)), ((0, 3), (4, 4))]
+    heads = planted(pairs)
+    tree = affinity.compute(heads, draws=2)
+    text = "classes: {source: [L0H1, L1H0, L2H4, L0H3], target: [L3H2, L2H5, L5H0, L4H4], other: [L1H1, L2H2, L3H3]}"
+    classes = head_classes(labels_file(tmp_path, text), heads)
+    found = {(d.target, d.metric, d.score): d for d in head_detection(tree, classes)}
+    best = found["source", "pk", "largest"]
+    assert best.average_precision > 0.45 > 4 * best.base_rate
+    assert found["other", "pk", "largest"].average_precision < 0.3
+    (edge,) = (
+        d for d in edge_detection(tree, classes, [("source", "target")]) if "(OK)" in d.target and d.metric == "pk"
+    )
+    # Four planted pairs among the sixteen or fewer that join the two classes: all of them stand at the very top.
+    assert edge.average_precision >= 4 / edge.positives > 10 * edge.base_rate
+    assert edge.low <= edge.average_precision <= edge.high
+    counts = class_counts(tree, classes, top=4).set_index("metric")
+    assert counts.loc["pk", "in_class"] + counts.loc["pk", "out_of_class"] == counts.loc["pk", "nodes"]
+
+
+def test_weighted_average_precision_is_sklearns() -> None:
+    generator = np.random.default_rng(0)
+    truth, scores = generator.random(50) < 0.3, generator.random(50)
+    weights = generator.integers(0, 4, size=(6, 50)).astype(float)
+    order = np.argsort(-scores)
+    ours = weighted_average_precision(truth[order], weights[:, order])
+    expected = [average_precision_score(truth, scores, sample_weight=row) for row in weights]
+    np.testing.assert_allclose(ours, expected)
+
+
+def test_folding_robustness_says_what_a_model_does_not_admit() -> None:
+    llama = fold_robustness(untrained(layers=3), ("OQ",))
+    assert set(llama["change"]) == {"folded"}
+    assert "RMSNorm" in llama.attrs["left_out"]["folded and centred"]
+    bert = next(case for case in CASES if case.name == "bert").model()
+    table = fold_robustness(headspan.open(bert).heads(), ("OQ",))
+    assert table.empty
+    assert set(table.attrs["left_out"]) == {"folded", "folded and centred"}
+
+
+def test_a_gain_of_one_changes_nothing() -> None:
+    heads = untrained(layers=3)
+    state = dict(heads.checkpoint.store.read(list(heads.checkpoint.store.infos)))
+    flat = {name: torch.ones_like(t) if "norm" in name else t for name, t in state.items()}
+    table = fold_robustness(headspan.open((flat, dict(heads.checkpoint.config.fields))).heads(), ("OQ", "OK"), top=10)
+    assert np.allclose(table["spearman"], 1.0)
+    assert (table["top_overlap"] == 10).all()
+
+
+def test_the_kernel_does_not_see_how_its_basis_is_made() -> None:
+    table = basis_sensitivity(untrained(layers=3), "OK")
+    full = table[table["directions"] == 8].iloc[0]
+    assert full["largest_change"] < 1e-12
+    assert full["top_overlap"] == 20
+    assert (table["spearman"].diff().dropna() < 0.05).all()
+    with pytest.raises(ShapeError, match=r"no number of directions to keep lies in 1\.\.8"):
+        basis_sensitivity(untrained(layers=3), "OK", kept=[0])
+
+
+@pytest.mark.parametrize(("role", "table"), [("Q", "W_E"), ("O", "W_U"), ("K", "W_U")])
+def test_token_shares_are_their_definition(role: str, table: str, stories: Path) -> None:
+    heads = headspan.open(stories).heads(dtype="float64")
+    found = token_shares(heads, "L2H5", role, table, top=512)
+    vectors = heads.W_E if table == "W_E" else heads.W_U.T
+    vectors = vectors - vectors.mean(0)
+    W = {"Q": heads.W_Q[2, 5], "K": heads.W_K[2, 2], "O": heads.W_O[2, 5].T}[role]
+    projector = W @ torch.linalg.inv(W.T @ W) @ W.T
+    expected = (vectors @ projector).square().sum(-1) / vectors.square().sum(-1)
+    by_token = found.set_index("token")["share"].sort_index().to_numpy()
+    np.testing.assert_allclose(by_token, expected.numpy(), atol=1e-10)
+    assert (found["share"].diff().dropna() <= 0).all()
+    assert (found["chance"] == 8 / 64).all()
+    assert found["text"].str.len().min() > 0
+
+
+def test_tokens_of_a_missing_table_or_head_are_refused(gpt2_attention: Path) -> None:
+    heads = headspan.open(gpt2_attention).heads()
+    with pytest.raises(MissingTensor, match=r"has no tensor 'wte\.weight'"):
+        token_shares(heads, "L0H0", "Q")
+    with pytest.raises(ShapeError, match="L0H12 does not exist: layer 0 has 12 heads for role Q"):
+        token_shares(headspan.open(gpt2_attention).heads(), "L0H12", "Q", "W_E")
+    with pytest.raises(ShapeError, match="unknown table 'wte'"):
+        token_shares(heads, "L0H0", "Q", "wte")

@@ -1,0 +1,159 @@
+"""`headspan affinity`, `pair` and `reproduce`: what they print, what they write, how they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import networkx as nx
+import pandas as pd
+import pytest
+import xarray as xr
+from typer.testing import CliRunner
+
+from headspan.cli.main import app
+from headspan.errors import HeadspanError
+from headspan.lenses.saving import save_result, without_nan
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_json_has_the_documented_form(stories: Path) -> None:
+    found = json.loads(run("affinity", str(stories), "--json", "--top", "3", "--null", "anticausal"))
+    assert found["schema"] == "headspan.affinity/1"
+    assert found["provenance"]["model"] == str(stories)
+    assert set(found["pairings"]) == {"OQ", "OK", "OV"}
+    pk = found["pairings"]["OK"]["pk"]
+    assert {"n_pairs", "mean", "std", "chance_mean", "chance_std", "kl", "top"} <= set(pk)
+    assert pk["chance_mean"] == pytest.approx(1.0)
+    assert [set(edge) for edge in pk["top"]] == [{"src", "dst", "score", "p_value", "q_value"}] * 3
+    assert found["pairings"]["OK"]["cs"]["kl"] is None
+    assert len(found["hubs"]) == 40
+    assert set(found["hubs"][0]) == {"head", "inlet", "outlet", "score"}
+    assert found["hubs"][-1]["score"] is None
+
+
+def test_what_a_pairing_does_not_define_is_null(stories: Path) -> None:
+    found = json.loads(run("affinity", str(stories), "--json", "--pairing", "qq", "--metric", "both"))
+    assert found["pairings"]["QQ"]["cs"] is None
+    assert found["pairings"]["QQ"]["pk"]["direction"] is None
+    assert found["hubs"] == []
+
+
+def test_every_file_format_holds_the_same_scores(stories: Path, tmp_path: Path) -> None:
+    for ending in ("nc", "csv", "parquet", "json", "graphml"):
+        run("affinity", str(stories), "-o", str(tmp_path / f"out.{ending}"), "--top", "5")
+    table = pd.read_csv(tmp_path / "out.csv")
+    pd.testing.assert_frame_equal(table, pd.read_parquet(tmp_path / "out.parquet"))
+    best = table[(table["pairing"] == "OK") & (table["metric"] == "pk")].iloc[0]
+    with xr.open_datatree(tmp_path / "out.nc", engine="h5netcdf") as tree:
+        kernel = tree["OK"]["projection_kernel"]
+        assert float(kernel.max()) == pytest.approx(best["score"])
+        assert tree.attrs["lens"] == "affinity"
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert document["pairings"]["OK"]["pk"]["top"][0]["score"] == pytest.approx(best["score"])
+    graph = nx.read_graphml(tmp_path / "out.graphml", force_multigraph=True)
+    assert graph.number_of_edges() == 15
+    assert best["src"] in graph
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        f"out.{e}" for e in ("nc", "csv", "parquet", "json", "graphml")
+    )
+
+
+def test_an_unknown_ending_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    with pytest.raises(HeadspanError, match=r"cannot write 'out\.xlsx': its ending is none of \.nc, \.csv"):
+        save_result(None, tmp_path / "out.xlsx", table=lambda _: pd.DataFrame(), as_json=lambda _: {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    def broken(_: object) -> pd.DataFrame:
+        raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        save_result(None, tmp_path / "out.csv", table=broken, as_json=lambda _: {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nan_becomes_null_at_any_depth() -> None:
+    assert without_nan({"a": [1.0, float("nan"), {"b": float("inf")}], "c": "x"}) == {
+        "a": [1.0, None, {"b": None}],
+        "c": "x",
+    }
+
+
+def test_tables_name_the_null_and_the_chance_value(stories: Path) -> None:
+    shown = run("affinity", str(stories), "--top", "2", "--robustness")
+    assert "q (haar)" in shown
+    assert "chance 1" in shown
+    assert "Hubs" in shown
+    assert "RMSNorm, which keeps the mean" in shown.replace("\n", " ")
+
+
+def test_labels_add_counts_and_detection(stories: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.yaml"
+    labels.write_text("source: mine\nclasses: {a: [L0H1, L1H2, L2H3], b: [L3H3, L4H0]}\n")
+    found = json.loads(run("affinity", str(stories), "--json", "--labels", str(labels)))
+    assert found["labels"]["source"] == "mine"
+    assert {row["metric"] for row in found["labels"]["counts"]} == {"pk", "cs"}
+    row = next(row for row in found["detection"] if row["target"] == "a")
+    assert row["base_rate"] == pytest.approx(3 / 40)
+
+
+def test_pair_prints_the_command_that_reproduces_it(stories: Path) -> None:
+    found = json.loads(run("pair", str(stories), "L1H2", "3.5", "--json"))
+    assert len(found["pairings"]) == 16
+    assert (found["src"], found["dst"]) == ("L1H2", "L3H5")
+    again = json.loads(run(*found["command"].split()[1:], "--json"))
+    assert again == found
+    assert "reproduce with" in run("pair", str(stories), "L1H2", "L3H5")
+
+
+BAD = [
+    (["affinity", "MODEL", "--pairing", "OX"], "'OX' is not a pairing"),
+    (["affinity", "MODEL", "--metric", "both", "--top", "0"], "--top is at least 1"),
+    (["affinity", "MODEL", "--null", "uniform"], "--null is haar or anticausal"),
+    (["affinity", "MODEL", "--fold", "rms"], "fold='rms' is unknown"),
+    (["affinity", "MODEL", "--labels", "ioi"], "labels 'ioi' are for another model"),
+    (["affinity", "MODEL", "-o", "out.xlsx"], "its ending is none of"),
+    (["pair", "MODEL", "L3H5", "L1H2"], "do not compose: the source must be in an earlier layer"),
+    (["pair", "MODEL", "L3H9", "L4H2"], "L3H9 does not exist"),
+    (["pair", "MODEL", "L3K1", "L4H2"], "is a kv head; name one of the query heads"),
+    (["pair", "MODEL", "first", "L4H2"], "'first' is not a head"),
+    (["reproduce", "2601.10266", "--model", "MODEL"], "is about GPT-2 small"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_a_request_that_makes_no_sense_is_one_line(arguments: list[str], message: str, stories: Path) -> None:
+    with pytest.raises(HeadspanError, match=re.escape(message)):
+        CliRunner().invoke(app, [a.replace("MODEL", str(stories)) for a in arguments], catch_exceptions=False)
+
+
+def test_the_command_exits_with_2(stories: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "headspan", "affinity", str(stories), "--pairing", "OX"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("headspan: 'OX' is not a pairing")
+    assert done.stderr.count("\n") == 1
+
+
+def test_reproduce_exits_with_1_if_a_number_disagrees(gpt2_attention: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headspan.lenses import reproduction
+
+    lines = [reproduction.Line("mean", "1.0", "1.0"), reproduction.Line("kl", "2.0", "2.1")]
+    monkeypatch.setattr(reproduction, "reproduced", lambda *_: lines)
+    done = CliRunner().invoke(app, ["reproduce", "2601.10266", "--model", str(gpt2_attention)])
+    assert done.exit_code == 1
+    assert "NO" in done.stdout

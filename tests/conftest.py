@@ -18,6 +18,9 @@ install_import_hook(
 
 import torch  # noqa: E402
 
+# Tests run side by side; two processes with two threads each on two cores wait for one another.
+torch.set_num_threads(1)
+
 settings.register_profile("headspan", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headspan")
 

@@ -22,7 +22,7 @@ from headspan.lenses.class_detection import (
 )
 from headspan.lenses.edges import edges, pairing_node
 from headspan.lenses.head_classes import default_labels, head_classes
-from headspan.lenses.hubs import hub_scores, ranked_hubs
+from headspan.lenses.hubs import class_hubs, hub_scores, ranked_hubs
 from headspan.lenses.robustness import basis_sensitivity, fold_robustness
 from headspan.lenses.token_projection import token_shares
 from headspan.lenses.wiring import communities, wiring_graph, write_graphml
@@ -111,6 +111,17 @@ def test_heads_without_incoming_or_outgoing_pairs_rank_last(result: xr.DataTree)
     assert table["score"].isna().to_numpy()[-len(undefined) :].all()
     with pytest.raises(ShapeError, match="unknown definition of a hub 'rank'"):
         hub_scores(result, "rank")
+
+
+def test_class_members_are_found_among_the_hubs(result: xr.DataTree) -> None:
+    hubs = hub_scores(result)
+    ranked = ranked_hubs(hubs)["head"].tolist()
+    table = class_hubs(hubs, {"a": ["L1H3", "L2H0"], "b": ["L1H3"], "elsewhere": ["L9H9"]})
+    assert {(row["class"], row["head"]): row["rank"] for row in table.to_dict("records")} == {
+        ("a", "L1H3"): ranked.index("L1H3") + 1,
+        ("a", "L2H0"): ranked.index("L2H0") + 1,
+        ("b", "L1H3"): ranked.index("L1H3") + 1,
+    }
 
 
 def labels_file(tmp_path: Path, text: str) -> Path:

@@ -67,6 +67,7 @@ def _extras(
     from headspan.lenses.class_detection import class_counts, edge_detection, head_detection
     from headspan.lenses.edges import pairings_of
     from headspan.lenses.head_classes import HeadClasses
+    from headspan.lenses.hubs import class_hubs, hub_scores
     from headspan.lenses.robustness import fold_robustness
 
     extra: dict[str, object] = {}
@@ -76,6 +77,7 @@ def _extras(
         found = [*head_detection(result, classes), *edge_detection(result, classes, known)]
         extra["labels"] = {"source": classes.source, "counts": class_counts(result, classes, top).to_dict("records")}
         extra["detection"] = [vars(detection) for detection in found]
+        extra["class_hubs"] = class_hubs(hub_scores(result), classes.classes).to_dict("records")
     if robustness:
         table = fold_robustness(heads.refolded("none"), pairings_of(result), top, delta)
         extra["robustness"] = {"table": table.to_dict("records"), "left_out": table.attrs["left_out"]}
@@ -134,6 +136,8 @@ def _print_extras(extra: dict[str, object]) -> None:
         print_records(f"Classes ({labels['source']})", labels["counts"])
     if isinstance(detection := extra.get("detection"), list):
         print_records("Does affinity find the classes?", detection)
+    if isinstance(hubs := extra.get("class_hubs"), list):
+        print_records("Where the classes stand among the hubs", hubs)
     if isinstance(robustness := extra.get("robustness"), dict):
         print_records("Agreement with folded weights", robustness["table"])
         for change, reason in robustness["left_out"].items():

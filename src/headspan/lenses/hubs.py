@@ -12,6 +12,8 @@ In a grouped model a pair through K or V ends at a kv head; its kernel counts fo
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -62,6 +64,26 @@ def ranked_hubs(hubs: xr.Dataset) -> pd.DataFrame:
         }
     )
     return table.sort_values("score", ascending=False, na_position="last", kind="stable").reset_index(drop=True)
+
+
+def class_hubs(hubs: xr.Dataset, classes: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """Where the members of each class stand among all hubs: is one of them special, or is the class?
+
+    Returns
+    -------
+    Table with `class`, `head`, `rank` (1 is the strongest hub; by chance the middle), `n_heads`, `score`.
+    """
+    ranked = ranked_hubs(hubs)
+    places = {
+        head: (rank, score) for rank, (head, score) in enumerate(zip(ranked["head"], ranked["score"], strict=True), 1)
+    }
+    rows = [
+        {"class": name, "head": head, "rank": places[head][0], "n_heads": len(ranked), "score": places[head][1]}
+        for name, members in classes.items()
+        for head in members
+        if head in places
+    ]
+    return pd.DataFrame(rows, columns=["class", "head", "rank", "n_heads", "score"]).sort_values(["class", "rank"])
 
 
 def _mean_in_and_out(result: xr.DataTree, pairing: str, metric: str, excess: bool) -> tuple[Array, Array]:

@@ -97,6 +97,21 @@ def test_tables_name_the_null_and_the_chance_value(stories: Path) -> None:
     assert "RMSNorm, which keeps the mean" in shown.replace("\n", " ")
 
 
+def test_sensitivity_shows_that_the_basis_does_not_matter(stories: Path) -> None:
+    found = json.loads(run("affinity", str(stories), "--json", "--pairing", "OK", "--sensitivity"))
+    full = next(row for row in found["sensitivity"] if row["directions"] == 8)
+    assert full["largest_change"] < 1e-12
+    assert full["top_overlap"] == 20
+
+
+def test_tokens_are_listed_with_their_text_and_chance(stories: Path) -> None:
+    found = json.loads(run("tokens", str(stories), "L2H5", "--role", "o", "--top", "4", "--json"))
+    assert found["schema"] == "headspan.tokens/1"
+    assert [set(row) for row in found["tokens"]] == [{"token", "text", "share", "chance"}] * 4
+    assert all(0.125 == row["chance"] < row["share"] <= 1 for row in found["tokens"])
+    assert "share" in run("tokens", str(stories), "L2H5")
+
+
 def test_labels_add_counts_and_detection(stories: Path, tmp_path: Path) -> None:
     labels = tmp_path / "labels.yaml"
     labels.write_text("source: mine\nclasses: {a: [L0H1, L1H2, L2H3], b: [L3H3, L4H0]}\n")
@@ -127,6 +142,8 @@ BAD = [
     (["pair", "MODEL", "L3H9", "L4H2"], "L3H9 does not exist"),
     (["pair", "MODEL", "L3K1", "L4H2"], "is a kv head; name one of the query heads"),
     (["pair", "MODEL", "first", "L4H2"], "'first' is not a head"),
+    (["tokens", "MODEL", "L0H8"], "L0H8 does not exist"),
+    (["tokens", "MODEL", "L0H0", "--role", "X"], "unknown role 'X'"),
     (["reproduce", "2601.10266", "--model", "MODEL"], "is about GPT-2 small"),
 ]
 

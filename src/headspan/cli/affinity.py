@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from headspan.heads import Heads
+    from headspan.lenses.head_classes import HeadClasses
 
 METRICS = {"pk": ("pk",), "cs": ("cs",), "both": ("pk", "cs")}
 
@@ -29,6 +30,9 @@ def affinity(
     ] = None,
     robustness: Annotated[
         bool, typer.Option("--robustness", help="Also compare with folded and centred weights.")
+    ] = False,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="Also compare with bases made by SVD and cut to leading directions.")
     ] = False,
     fold: Fold = "none",
     delta: Delta = 0,
@@ -49,7 +53,8 @@ def affinity(
     heads = open_checkpoint(model, config).heads().refolded(fold)
     classes = None if labels is None else head_classes(labels, heads)
     result = lens.compute(heads, pairings=pairing, metrics=METRICS[metric], delta=delta)
-    extra = _extras(result, heads, classes, top, robustness, delta)
+    extra = _class_extras(result, classes, top)
+    extra |= _stability_extras(result, heads, top, delta, robustness, sensitivity)
     if output is not None:
         _save(result, output, top, null)
     if as_json:
@@ -61,26 +66,38 @@ def affinity(
             typer.echo(f"Written to {output}")
 
 
-def _extras(
-    result: xr.DataTree, heads: Heads, classes: object, top: int, robustness: bool, delta: int
-) -> dict[str, object]:
+def _class_extras(result: xr.DataTree, classes: HeadClasses | None, top: int) -> dict[str, object]:
+    """How the classes stand in the graph and among the hubs, and how well affinity finds them and their edges."""
     from headspan.lenses.class_detection import class_counts, edge_detection, head_detection
-    from headspan.lenses.edges import pairings_of
-    from headspan.lenses.head_classes import HeadClasses
     from headspan.lenses.hubs import class_hubs, hub_scores
-    from headspan.lenses.robustness import fold_robustness
+
+    if classes is None:
+        return {}
+    joined = [(a, b) for a in classes.classes for b in classes.classes if a != b]
+    found = [*head_detection(result, classes), *edge_detection(result, classes, joined)]
+    return {
+        "labels": {"source": classes.source, "counts": class_counts(result, classes, top).to_dict("records")},
+        "detection": [vars(detection) for detection in found],
+        "class_hubs": class_hubs(hub_scores(result), classes.classes).to_dict("records"),
+    }
+
+
+def _stability_extras(
+    result: xr.DataTree, heads: Heads, top: int, delta: int, robustness: bool, sensitivity: bool
+) -> dict[str, object]:
+    """Scores against those of folded weights, and kernels against those of other bases, where asked for."""
+    import pandas as pd
+
+    from headspan.lenses.edges import pairings_of
+    from headspan.lenses.robustness import basis_sensitivity, fold_robustness
 
     extra: dict[str, object] = {}
-    if isinstance(classes, HeadClasses):
-        steps = [("Previous Token", "Induction"), ("Induction", "S-Inhibition"), ("S-Inhibition", "Name Mover")]
-        known = [(a, b) for a, b in steps if a in classes.classes and b in classes.classes]
-        found = [*head_detection(result, classes), *edge_detection(result, classes, known)]
-        extra["labels"] = {"source": classes.source, "counts": class_counts(result, classes, top).to_dict("records")}
-        extra["detection"] = [vars(detection) for detection in found]
-        extra["class_hubs"] = class_hubs(hub_scores(result), classes.classes).to_dict("records")
     if robustness:
         table = fold_robustness(heads.refolded("none"), pairings_of(result), top, delta)
         extra["robustness"] = {"table": table.to_dict("records"), "left_out": table.attrs["left_out"]}
+    if sensitivity:
+        tables = [basis_sensitivity(heads, pairing, top=top).assign(pairing=pairing) for pairing in pairings_of(result)]
+        extra["sensitivity"] = pd.concat(tables).to_dict("records")
     return extra
 
 
@@ -135,10 +152,13 @@ def _print_extras(extra: dict[str, object]) -> None:
     if isinstance(labels, dict):
         print_records(f"Classes ({labels['source']})", labels["counts"])
     if isinstance(detection := extra.get("detection"), list):
-        print_records("Does affinity find the classes?", detection)
+        heads_only = [row for row in detection if row["question"] == "head"]
+        print_records("Does affinity find the classes? (edges between classes: --json)", heads_only)
     if isinstance(hubs := extra.get("class_hubs"), list):
         print_records("Where the classes stand among the hubs", hubs)
     if isinstance(robustness := extra.get("robustness"), dict):
         print_records("Agreement with folded weights", robustness["table"])
         for change, reason in robustness["left_out"].items():
             typer.echo(f"{change}: left out, {reason}")
+    if isinstance(sensitivity := extra.get("sensitivity"), list):
+        print_records("Kernels with other bases", sensitivity)

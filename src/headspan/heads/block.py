@@ -20,7 +20,7 @@ class HeadBlock:
     """
 
     layers: tuple[int, ...]
-    weights: Mapping[Role, Float[Tensor, "layer heads _ _"]]
+    weights: Mapping[Role, Float[Tensor, "layer _ _ _"]]
     biases: Mapping[Role, Float[Tensor, "layer ..."] | None]
 
     @property

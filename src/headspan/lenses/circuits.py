@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from headspan.dims import ROLES, Role
@@ -34,9 +34,8 @@ class Circuits:
     """Every head of a stack, in the order layer by layer, as one list per role."""
 
     spaces: Mapping[Role, Subspace]
-    layers: Mapping[Role, Int[Tensor, " n"]]
     writer: Float[Tensor, "n d p"] | None
-    readers: Mapping[str, Float[Tensor, "m d p"]]
+    readers: Mapping[str, Float[Tensor, "_ d _"]]
 
 
 def measured_circuits(
@@ -63,15 +62,9 @@ def measured_circuits(
     joined = {name: torch.cat(parts) for name, parts in factors.items() if parts}
     return Circuits(
         spaces={role: concatenated(parts) for role, parts in spaces.items()},
-        layers={role: _layer_of_each(heads, role) for role in roles},
         writer=joined.pop("writer", None),
         readers=joined,
     )
-
-
-def _layer_of_each(heads: Heads, role: Role) -> Int[Tensor, " n"]:
-    per_layer = heads.shape(role)[1]
-    return torch.tensor(heads.layers, device=heads.device).repeat_interleave(per_layer)
 
 
 def _factors(heads: Heads, block: HeadBlock, delta: int) -> dict[str, Tensor]:

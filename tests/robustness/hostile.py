@@ -173,6 +173,11 @@ def code_as_the_whole_file(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Malicious(folder / "code-ran"), protocol=2))
 
 
+def text_with_a_bad_escape(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "pytorch_model.bin").write_bytes(b"P\\K\n.")
+
+
 def truncated_torch_file(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(CONFIG))
     buffer = io.BytesIO()
@@ -321,6 +326,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "code in a pickle": (code_in_a_pickle, r"refers to '(posix|nt)\.mkdir'.* headspan runs no code"),
     "code in an old pickle": (code_in_an_old_pickle, r"refers to '(posix|nt)\.mkdir'.* headspan runs no code"),
     "code as the whole file": (code_as_the_whole_file, r"refers to '(posix|nt)\.mkdir'.* headspan runs no code"),
+    "text with a bad escape": (text_with_a_bad_escape, r"uses the opcode PERSID, which no state dict needs"),
     "truncated torch file": (truncated_torch_file, r"pytorch_model\.bin is damaged or cut short"),
     "torch storage too small": (
         torch_storage_too_small,

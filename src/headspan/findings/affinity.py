@@ -12,20 +12,23 @@ from headspan.lenses.edges import edges, pairing_node, pairings_of
 from headspan.lenses.hubs import hub_scores, ranked_hubs
 
 PAPER = "arXiv 2601.10266"
+MIN_LAYERS_FOR_DIRECTION = 5
+"""Fewer layers have too few orders for a permutation test to reach 5 %."""
 THROUGH = {"OQ": "queries", "OK": "keys", "OV": "values"}
 
 
 def findings(result: xr.DataTree) -> list[Finding]:
     """Findings over OQ, OK and OV, from the projection kernel."""
-    used = [pairing for pairing in COMPOSING if pairing in pairings_of(result) and "pk" in metrics_of(result, pairing)]
+    used = [pairing for pairing in COMPOSING if pairing in pairings_of(result) and _has_pairs(result, pairing)]
     found = [_strongest(result, pairing) for pairing in used]
     found += [finding for pairing in used if (finding := _direction(result, pairing)) is not None]
     found += [_chance(result, pairing) for pairing in used]
-    return found + ([_hub(result)] if used else [])
+    hub = _hub(result) if used else None
+    return found if hub is None else [*found, hub]
 
 
 def _strongest(result: xr.DataTree, pairing: str) -> Finding:
-    node, best = pairing_node(result, pairing), edges(result, pairing).iloc[0]
+    node, best = pairing_node(result, pairing), edges(result, pairing, top=1).iloc[0]
     chance = float(node["chance_mean"].sel(metric="pk"))
     limit = min(int(node["src_rank"].max()), int(node["dst_rank"].max()))
     return Finding(
@@ -34,8 +37,9 @@ def _strongest(result: xr.DataTree, pairing: str) -> Finding:
         f"{best['score']:.1f} of {limit} dimensions.",
         value=float(best["score"]),
         chance=chance,
-        p_value=_known(best["p_value_anticausal"]),
-        evidence=f"Projection kernel {pairing}; p under the anti-causal null (same model, impossible order).",
+        p_value=_known(best["q_value_anticausal"]),
+        evidence=f"Projection kernel {pairing}; p is corrected for all pairs, under the anti-causal null (same model, "
+        "impossible order).",
         reference=PAPER,
         weight=0.8 if best["score"] > 3 * chance else 0.4,
     )
@@ -44,7 +48,7 @@ def _strongest(result: xr.DataTree, pairing: str) -> Finding:
 def _direction(result: xr.DataTree, pairing: str) -> Finding | None:
     node = pairing_node(result, pairing).sel(metric="pk")
     p_value, difference = float(node["direction_p_value"]), float(node["direction"])
-    if np.isnan(p_value):
+    if np.isnan(p_value) or node.sizes["src_layer"] < MIN_LAYERS_FOR_DIRECTION:
         return None
     word = "more" if difference > 0 else "less"
     certain = p_value < 0.05
@@ -80,8 +84,10 @@ def _chance(result: xr.DataTree, pairing: str) -> Finding:
     )
 
 
-def _hub(result: xr.DataTree) -> Finding:
+def _hub(result: xr.DataTree) -> Finding | None:
     first = ranked_hubs(hub_scores(result)).iloc[0]
+    if not first["score"] > 0:
+        return None
     return Finding(
         lens="affinity",
         statement=f"{first['head']} is the strongest hub: it both reads what many heads write and is read by many.",
@@ -92,6 +98,10 @@ def _hub(result: xr.DataTree) -> Finding:
         reference=PAPER,
         weight=0.7,
     )
+
+
+def _has_pairs(result: xr.DataTree, pairing: str) -> bool:
+    return "pk" in metrics_of(result, pairing) and bool(pairing_node(result, pairing)["n_pairs"].sel(metric="pk") > 0)
 
 
 def _known(value: float) -> float | None:

@@ -54,7 +54,7 @@ def _metric_json(result: xr.DataTree, pairing: str, metric: str, top: int, null:
     if metric not in metrics_of(result, pairing):
         return None
     node = pairing_node(result, pairing)
-    best = edges(result, pairing, metric).head(top)
+    best = edges(result, pairing, metric, top)
     numbers = {name: float(node[name].sel(metric=metric)) for name in (*SUMMARY, *DIRECTION) if name in node}
     return {
         **numbers,

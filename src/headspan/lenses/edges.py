@@ -23,8 +23,8 @@ def pairing_node(result: xr.DataTree, pairing: str) -> xr.Dataset:
     return result[pairing].to_dataset()
 
 
-def edges(result: xr.DataTree, pairing: str, metric: str = "pk") -> pd.DataFrame:
-    """Every composing pair of a pairing, highest score first.
+def edges(result: xr.DataTree, pairing: str, metric: str = "pk", top: int | None = None) -> pd.DataFrame:
+    """The composing pairs of a pairing, highest score first: all of them, or the `top` strongest.
 
     Returns
     -------
@@ -38,7 +38,7 @@ def edges(result: xr.DataTree, pairing: str, metric: str = "pk") -> pd.DataFrame
     scores = node[name].transpose(*PAIR_DIMS).values
     where = np.argwhere(~np.isnan(scores))
     order = np.argsort(-scores[tuple(where.T)], kind="stable")
-    where = where[order]
+    where = where[order[:top]]
     at = tuple(where.T)
     src_layer, dst_layer = node["src_layer"].values[where[:, 0]], node["dst_layer"].values[where[:, 2]]
     columns = {
@@ -65,4 +65,4 @@ def top_edges(result: xr.DataTree, pairing: str, metric: str = "pk", top: int = 
     """The `top` strongest pairs, or all of them where there are fewer."""
     if top < 1:
         raise ShapeError(f"top = {top} asks for no pair; it is at least 1")
-    return edges(result, pairing, metric).head(top)
+    return edges(result, pairing, metric, top)

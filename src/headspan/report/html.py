@@ -25,8 +25,11 @@ def text(value: object) -> Markup:
 
 
 def element(tag: str, *children: Markup | str, **attributes: str) -> Markup:
-    """`<tag>` around children; plain strings are escaped. A trailing underscore in an attribute's name is dropped."""
-    written = "".join(f' {name.rstrip("_")}="{escape(value)}"' for name, value in attributes.items())
+    """`<tag>` around children; plain strings are escaped.
+
+    In an attribute's name a trailing underscore is dropped and one inside is a hyphen (`class_`, `aria_label`).
+    """
+    written = "".join(f' {name.rstrip("_").replace("_", "-")}="{escape(value)}"' for name, value in attributes.items())
     inner = "".join(str(child if isinstance(child, Markup) else text(child)) for child in children)
     return Markup(f"<{tag}{written}>{inner}</{tag}>")
 

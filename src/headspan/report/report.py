@@ -1,19 +1,39 @@
-"""A report: every lens that applies to a checkpoint, with its findings, as one HTML file."""
+"""A report: every lens that applies to a checkpoint, with its findings and figures, as one HTML file.
+
+1. Each lens is computed in turn; of its result only findings and figures are kept.
+2. The page says what stands out over all lenses, what the model is, then one section per lens, then provenance.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from headspan.atomic import written_whole
 from headspan.checkpoint import Checkpoint, summary
+from headspan.errors import DegenerateSubspace
 from headspan.finding import Finding
 from headspan.findings import findings_of
 from headspan.heads import Heads
 from headspan.lenses import LENSES, Lens, obstacles
+from headspan.report.figure_block import drawing_scripts
+from headspan.report.findings_section import finding_block, findings_section
 from headspan.report.html import Markup, element, facts, section
+from headspan.report.lens_figures import lens_figures
 from headspan.report.model_section import model_section
 from headspan.report.page import page
+
+
+@dataclass(frozen=True)
+class LensPart:
+    """What one lens contributes to the page."""
+
+    lens: Lens
+    findings: Sequence[Finding] = ()
+    figures: Sequence[Markup] = ()
+    obstacle: str = ""
+    """Why the lens found nothing to compute; empty where it did."""
 
 
 def write_report(checkpoint: Checkpoint, path: Path, progress: Callable[[str], None] = lambda lens: None) -> Path:
@@ -28,35 +48,47 @@ def write_report(checkpoint: Checkpoint, path: Path, progress: Callable[[str], N
     progress
         Called with the title of each lens before it runs.
     """
-    about, hindered = summary(checkpoint), obstacles(checkpoint)
-    heads = checkpoint.heads()
-    sections = [model_section(about, hindered)]
+    hindered, heads, parts = obstacles(checkpoint), checkpoint.heads(), []
     for lens in LENSES.values():
         if hindered[lens.name] is None:
             progress(lens.title)
-            sections.append(_lens_section(lens, heads))
-    sections.append(
-        section(
-            "provenance",
-            "Where these numbers come from",
-            facts((name, value) for name, value in heads.provenance().items() if value),
-        )
-    )
-    stack = about.stacks[0]
-    subtitle = f"{about.family}: {stack.n_layers} layers of {stack.n_heads} heads, {about.n_parameters:,} parameters"
-    document = page(about.model, subtitle, sections)
+            parts.append(_part(lens, heads))
+    hindered |= {part.lens.name: part.obstacle for part in parts if part.obstacle}
+    document = _document(checkpoint, heads, parts, hindered)
     with written_whole(path) as temporary:
         temporary.write_text(document, encoding="utf-8")
     return path
 
 
-def _lens_section(lens: Lens, heads: Heads) -> Markup:
-    result = lens.compute(heads)
-    found = [_finding(finding) for finding in findings_of(lens.name, result)]
-    return section(lens.name, lens.title, element("p", f"{lens.summary[0].upper()}{lens.summary[1:]}."), *found)
+def _part(lens: Lens, heads: Heads) -> LensPart:
+    """A lens's findings and figures. Weights too small for a quantity are a fact about the model, not a failure."""
+    try:
+        result = lens.compute(heads)
+    except DegenerateSubspace as reason:
+        return LensPart(lens, obstacle=str(reason))
+    return LensPart(lens, findings_of(lens.name, result), lens_figures(lens, result, heads))
 
 
-def _finding(finding: Finding) -> Markup:
-    chance = "" if finding.chance is None else f"Value {finding.value:g}; by chance {finding.chance:g}. "
-    evidence = f"{chance}{finding.evidence}"
-    return element("div", element("p", finding.statement), element("p", evidence, class_="evidence"), class_="finding")
+def _document(checkpoint: Checkpoint, heads: Heads, parts: Sequence[LensPart], hindered: dict[str, str | None]) -> str:
+    about = summary(checkpoint)
+    provenance = facts((name, str(value)) for name, value in heads.provenance().items() if value)
+    sections = {
+        "findings": findings_section([finding for part in parts for finding in part.findings]),
+        "model": model_section(about, hindered),
+        **{part.lens.name: _lens_section(part) for part in parts},
+        "provenance": section("provenance", "Where these numbers come from", provenance),
+    }
+    titles = {"findings": "What stands out", "model": "Model", "provenance": "Provenance"}
+    contents = {name: titles[name] if name in titles else LENSES[name].title for name in sections}
+    stack = about.stacks[0]
+    subtitle = f"{about.family}: {stack.n_layers} layers of {stack.n_heads} heads, {about.n_parameters:,} parameters"
+    scripts = drawing_scripts() if any(part.figures for part in parts) else ()
+    return page(about.model, subtitle, contents, list(sections.values()), scripts)
+
+
+def _lens_section(part: LensPart) -> Markup:
+    lens = part.lens
+    about = element("p", f"{lens.summary[0].upper()}{lens.summary[1:]}.")
+    if part.obstacle:
+        return section(lens.name, lens.title, about, element("p", f"Does not apply: {part.obstacle}."))
+    return section(lens.name, lens.title, about, *map(finding_block, part.findings), *part.figures)

@@ -1,0 +1,274 @@
+"""The figures of the affinity lens, tested as data: what is drawn, where, and what it says when pointed at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import xarray as xr
+
+import headspan
+from headspan.dims import HeadLabel
+from headspan.errors import ShapeError
+from headspan.figures.affinity import (
+    affinity_matrices,
+    figures,
+    hub_ranking,
+    kernel_against_score,
+    score_distributions,
+    wiring_diagram,
+)
+from headspan.figures.wiring_places import bowed, ellipse_places, stopped
+from headspan.lenses import affinity
+from headspan.lenses.edges import edges
+from headspan.report.figure_block import figure_blocks
+
+ALL = [
+    "Wiring diagram",
+    "Wiring around an ellipse",
+    "Kernel against composition score",
+    "All pairs",
+    "Scores beside chance",
+    "Hubs",
+]
+CLASSES = {"L4H7": "Identity", "L4H11": "Previous Token", "L5H1": "Induction", "L6H9": "Induction"}
+
+
+@pytest.fixture(scope="module")
+def gpt2(gpt2_attention: Path) -> xr.DataTree:
+    return affinity.compute(headspan.open(gpt2_attention).heads())
+
+
+@pytest.fixture(scope="module")
+def grouped(stories: Path) -> xr.DataTree:
+    return affinity.compute(headspan.open(stories).heads())
+
+
+@pytest.fixture(scope="module")
+def demo() -> xr.DataTree:
+    return affinity.compute(headspan.open("demo").heads())
+
+
+def arrows(figure: go.Figure) -> list[go.Scatter]:
+    return [trace for trace in figure.data if trace.meta is not None]
+
+
+def dots(figure: go.Figure) -> list[str]:
+    """Labels of all heads drawn, with or without an arrow."""
+    return [label for trace in figure.data if trace.meta is None and trace.text is not None for label in trace.text]
+
+
+def check_lengths(trace: Any) -> None:
+    if trace.type == "heatmap":
+        across, up = np.shape(trace.z)[1], np.shape(trace.z)[0]
+        assert len(trace.x) in (across, across + 1)
+        assert len(trace.y) in (up, up + 1)
+    else:
+        assert len(trace.x) == len(trace.y)
+    for name in ("text", "customdata"):
+        if trace[name] is not None and trace.type != "heatmap":
+            assert len(trace[name]) == len(trace.x), (trace.name, name)
+    if trace.type == "scatter":
+        for values in (trace.marker.size, trace.marker.symbol, trace.line.backoff):
+            assert not isinstance(values, tuple | list | np.ndarray) or len(values) == len(trace.x)
+
+
+def test_the_diagram_draws_twenty_pairs_of_each_pairing(gpt2: xr.DataTree) -> None:
+    drawn = [trace.meta["pairing"] for trace in arrows(wiring_diagram(gpt2))]
+    assert len(drawn) == 60
+    assert {pairing: drawn.count(pairing) for pairing in ("OQ", "OK", "OV")} == {"OQ": 20, "OK": 20, "OV": 20}
+    assert len(arrows(wiring_diagram(gpt2, top=5))) == 15
+
+
+def test_the_strongest_pair_is_drawn_with_its_numbers(gpt2: xr.DataTree) -> None:
+    best = edges(gpt2, "OK").iloc[0]
+    strongest = max(arrows(wiring_diagram(gpt2)), key=lambda trace: trace.meta["score"])
+    assert (strongest.meta["src"], strongest.meta["dst"], strongest.meta["pairing"]) == ("L4H11", "L5H1", "OK")
+    assert strongest.meta["score"] == best["score"]
+    for part in ("L4H11 → L5H1", "projection kernel 39.33, by chance 5.333", "impossible order: p = 0.00063"):
+        assert part in strongest.hovertemplate
+    assert f"q = {best['q_value_anticausal']:.2g}" in strongest.hovertemplate
+
+
+def test_stronger_pairs_are_drawn_wider_and_darker(gpt2: xr.DataTree) -> None:
+    ordered = sorted(arrows(wiring_diagram(gpt2)), key=lambda trace: trace.meta["score"])
+    widths, opacities = [trace.line.width for trace in ordered], [trace.opacity for trace in ordered]
+    assert widths == sorted(widths)
+    assert opacities == sorted(opacities)
+    assert widths[-1] > 3 * widths[0]
+
+
+def test_arrows_start_at_the_writer_and_end_beside_the_reader(gpt2: xr.DataTree) -> None:
+    for trace in arrows(wiring_diagram(gpt2)):
+        src, dst = HeadLabel.parse(trace.meta["src"]), HeadLabel.parse(trace.meta["dst"])
+        assert (trace.x[0], trace.y[0]) == (src.head, src.layer)
+        assert 0 < np.hypot(trace.x[-1] - dst.head, trace.y[-1] - dst.layer) < 0.5
+
+
+def test_every_head_is_drawn_once(gpt2: xr.DataTree) -> None:
+    labels = dots(wiring_diagram(gpt2))
+    assert len(labels) == len(set(labels)) == 144
+    ellipse = dots(wiring_diagram(gpt2, layout="ellipse"))
+    assert len(ellipse) == len(set(ellipse)) == 52
+
+
+def test_a_kv_head_is_drawn_once_under_the_middle_of_its_group(grouped: xr.DataTree) -> None:
+    figure = wiring_diagram(grouped)
+    labels = dots(figure)
+    assert len(labels) == len(set(labels)) == 5 * 8 + 5 * 4
+    ends = {trace.meta["dst"][2] for trace in arrows(figure) if trace.meta["pairing"] in ("OK", "OV")}
+    assert ends == {"K"}
+    places = {
+        label: (x, y)
+        for trace in figure.data
+        if trace.meta is None and trace.text is not None
+        for label, x, y in zip(trace.text, trace.x, trace.y, strict=True)
+    }
+    assert places["L3K1"][0] == (places["L3H2"][0] + places["L3H3"][0]) / 2
+    assert places["L2H0"][1] < places["L3K1"][1] < places["L3H2"][1]
+
+
+def test_one_click_in_the_legend_hides_a_pairing(gpt2: xr.DataTree) -> None:
+    figure = wiring_diagram(gpt2)
+    assert all(trace.legendgroup == trace.meta["pairing"] and not trace.showlegend for trace in arrows(figure))
+    entries = {trace.legendgroup: trace.name for trace in figure.data if trace.legendgroup and trace.meta is None}
+    assert entries == {"OQ": "OQ: output to query", "OK": "OK: output to key", "OV": "OV: output to value"}
+
+
+def test_classes_are_coloured_and_named(gpt2: xr.DataTree) -> None:
+    traces = {trace.name: trace for trace in wiring_diagram(gpt2, CLASSES).data if trace.legend == "legend2"}
+    assert list(traces) == ["Identity", "Previous Token", "Induction", "no class"]
+    assert traces["Induction"].text == ("L5H1", "L6H9")
+    assert len({trace.marker.color for trace in traces.values()}) == 4
+    assert all(trace.showlegend for trace in traces.values())
+    plain = [trace for trace in wiring_diagram(gpt2).data if trace.legend == "legend2"]
+    assert not any(trace.showlegend for trace in plain)
+
+
+def test_class_names_cannot_bring_markup(gpt2: xr.DataTree) -> None:
+    hostile = {"L4H7": '<a href="https://example.org">x</a>\n'}
+    for figure in (wiring_diagram(gpt2, hostile), hub_ranking(gpt2, hostile)):
+        assert "<a " not in figure.to_json().replace("\\u003c", "<")
+        assert "&lt;a href" in figure.to_json()
+
+
+def test_an_unknown_layout_is_refused(gpt2: xr.DataTree) -> None:
+    with pytest.raises(ShapeError, match="unknown layout 'star'; layouts are grid, ellipse"):
+        wiring_diagram(gpt2, layout="star")
+
+
+def test_both_scores_are_cut_off_where_the_paper_reads_them(gpt2: xr.DataTree) -> None:
+    figure = kernel_against_score(gpt2)
+    texts = [note.text for note in figure.layout.annotations if note.text[0].isdigit()]
+    assert texts == ["12.3", "0.063", "10.8", "0.062", "10.4", "0.057"]
+    counts = [trace.customdata.sum() for trace in figure.data if trace.type == "heatmap"]
+    assert counts == [9504, 9504, 9504]
+    assert not any(trace.type == "scattergl" for trace in figure.data)
+
+
+def test_pairs_at_the_top_of_both_scores_are_named(gpt2: xr.DataTree) -> None:
+    both = [trace for trace in kernel_against_score(gpt2).data if trace.name == "top by both"]
+    assert "L4H11 → L5H1" in both[1].text
+    assert [trace.showlegend for trace in both] == [True, False, False]
+
+
+def test_few_pairs_are_all_drawn_as_points(demo: xr.DataTree) -> None:
+    figure = kernel_against_score(demo)
+    assert all(trace.type == "scatter" for trace in figure.data)
+    assert sum(len(trace.x) for trace in figure.data) == 3 * 64
+
+
+def test_pairs_that_cannot_compose_stay_blank(gpt2: xr.DataTree, grouped: xr.DataTree) -> None:
+    for result, shape in ((gpt2, (144, 144)), (grouped, (40, 20))):
+        panel = affinity_matrices(result).data[1]
+        assert np.shape(panel.z) == shape
+        src = np.array([HeadLabel.parse(label).layer for label in panel.y])
+        dst = np.array([HeadLabel.parse(label).layer for label in panel.x])
+        assert np.array_equal(np.isnan(panel.z), src[:, None] >= dst[None, :])
+        assert panel.hoverongaps is False
+
+
+def test_source_is_up_and_destination_across(gpt2: xr.DataTree) -> None:
+    panel = affinity_matrices(gpt2).data[1]
+    score = panel.z[panel.y.index("L4H11"), panel.x.index("L5H1")]
+    assert score == pytest.approx(edges(gpt2, "OK").iloc[0]["score"], rel=1e-6)
+
+
+def test_the_colour_bar_names_the_chance_value(gpt2: xr.DataTree) -> None:
+    bar = affinity_matrices(gpt2).layout.coloraxis.colorbar
+    assert "5.33 chance" in bar.ticktext
+    assert len(bar.tickvals) == len(bar.ticktext)
+
+
+def test_many_heads_are_shown_by_layer(gpt2: xr.DataTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headspan.figures.pair_matrices.MOST_HEADS", 100)
+    figure = affinity_matrices(gpt2)
+    assert np.shape(figure.data[1].z) == (12, 12)
+    assert np.nanmax(figure.data[1].z) == pytest.approx(edges(gpt2, "OK").iloc[0]["score"], rel=1e-6)
+    assert "pair of layers" in figure.layout.title.text
+
+
+def test_distributions_integrate_to_one_and_chance_peaks_at_its_mean(gpt2: xr.DataTree) -> None:
+    bars, outline, law = score_distributions(gpt2).data[:3]
+    for trace in (bars, outline):
+        assert np.nansum(trace.y) * bars.width == pytest.approx(1, abs=1e-5)
+    assert law.x[np.argmax(law.y)] == pytest.approx(64 * 64 / 768, abs=1e-4)
+    assert np.max(law.y) == pytest.approx(1 / (0.10796 * np.sqrt(2 * np.pi)), rel=1e-3)
+
+
+def test_the_first_hub_is_the_longest_known_one(gpt2: xr.DataTree) -> None:
+    figure = hub_ranking(gpt2, CLASSES)
+    assert [trace.name.split(":")[0] for trace in figure.data] == ["outlet", "inlet"]
+    assert all(len(trace.y) == 15 for trace in figure.data)
+    assert figure.data[0].y[-1] == "L4H7 (Identity)"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "grouped", "demo"])
+def test_no_trace_has_parts_of_different_lengths(name: str, request: pytest.FixtureRequest) -> None:
+    drawn = figures(request.getfixturevalue(name))
+    assert list(drawn) == (ALL if name != "demo" else ALL[:-1]), "a model of two layers has no hub"
+    for figure in drawn.values():
+        assert figure.layout.title.text
+        assert figure.layout.width is None
+        for trace in figure.data:
+            if trace.name is None or ":" not in trace.name or trace.type == "bar":
+                check_lengths(trace)
+
+
+@pytest.mark.parametrize("metrics", [("pk",), ("cs",)])
+@pytest.mark.parametrize("pairings", ["OK", "OQ,OV"])
+def test_parts_of_a_result_are_drawn_too(metrics: tuple[str], pairings: str, stories: Path) -> None:
+    result = affinity.compute(headspan.open(stories).heads(), pairings=pairings, metrics=metrics)
+    drawn = figures(result)
+    assert "Kernel against composition score" not in drawn
+    assert len(arrows(drawn["Wiring diagram"])) == 20 * len(pairings.split(","))
+    assert len(drawn["All pairs"].data) == len(pairings.split(","))
+
+
+def test_pairings_that_do_not_compose_are_drawn_too(stories: Path) -> None:
+    result = affinity.compute(headspan.open(stories).heads(), pairings="QQ,KK,KV,VK")
+    drawn = figures(result)
+    assert "Hubs" not in drawn
+    assert len(drawn["All pairs"].data) == 4
+    assert {trace.meta["src"][2] for trace in arrows(drawn["Wiring diagram"])} == {"H", "K"}
+
+
+def test_a_large_model_does_not_make_a_large_page(gpt2: xr.DataTree) -> None:
+    assert sum(len(str(block)) for block in figure_blocks(figures(gpt2, CLASSES))) < 2e6
+
+
+def test_heads_around_the_ellipse_are_equally_far_apart() -> None:
+    places = np.array(list(ellipse_places([f"L{layer}H0" for layer in range(40)], aspect=1.5).values()))
+    steps = np.hypot(1.5 * np.diff(places[:, 0]), np.diff(places[:, 1]))
+    assert steps.max() / steps.min() < 1.01
+    assert np.allclose(np.hypot(*places.T), 1)
+
+
+def test_an_arrow_stops_at_the_edge_of_its_dot() -> None:
+    curve = stopped(bowed((0, 0), (10, 5), 0.1), (60, 50), radius=17, tip=10)
+    from_end = np.hypot(*((curve - np.array([10, 5])) * np.array([60, 50])).T)
+    assert from_end[-1] == pytest.approx(17, abs=1.5)
+    assert from_end[-2] == pytest.approx(27, abs=1.5)

@@ -1,0 +1,160 @@
+"""The report as a page: what stands on it, in which order, and that text from files stays text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import plotly.graph_objects as go
+import pytest
+from plotly.offline import get_plotlyjs
+
+import headspan
+from headspan.errors import DegenerateSubspace, HeadspanError
+from headspan.finding import Finding
+from headspan.lenses import LENSES, Lens
+from headspan.report import report
+from headspan.report.figure_block import DRAW, figure_blocks
+from headspan.report.findings_section import SHOWN, finding_block, findings_section
+from headspan.report.html import element
+from headspan.report.report import write_report
+from tests.browser.page_elements import Element, asks_nothing, page_elements
+
+HOSTILE = '</script><script>alert(1)</script><img src="http://example.org/x.png">'
+
+
+@pytest.fixture(scope="module")
+def demo_html(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    return write_report(headspan.open("demo"), path).read_text()
+
+
+def scripts(html: str) -> list[Element]:
+    return [found for found in page_elements(html) if found.tag == "script"]
+
+
+def test_the_page_asks_nothing_of_the_network(demo_html: str) -> None:
+    assert asks_nothing(demo_html)
+
+
+@pytest.mark.parametrize(
+    "addition",
+    [
+        '<img src="x.png">',
+        '<a href="https://example.org">x</a>',
+        "<style>@import 'x'</style>",
+        '<script src="x"></script>',
+    ],
+)
+def test_the_network_check_sees_a_request(demo_html: str, addition: str) -> None:
+    assert not asks_nothing(demo_html.replace("</main>", f"{addition}</main>"))
+
+
+def test_plotly_comes_from_the_installed_package_and_stands_once(demo_html: str) -> None:
+    running = [found.text.strip() for found in scripts(demo_html) if found.attributes.get("type") != "application/json"]
+    assert running == [get_plotlyjs().strip(), DRAW.strip()]
+
+
+def test_nothing_can_be_sent_to_plotly(demo_html: str) -> None:
+    assert "showSendToCloud: false" in demo_html
+    assert 'plotlyServerURL: ""' in demo_html
+
+
+def test_every_lens_that_applies_has_a_section_with_findings_then_figures(demo_html: str) -> None:
+    for name in LENSES:
+        part = demo_html.split(f'<section id="{name}">')[1].split("</section>")[0]
+        assert 'class="finding"' in part
+        if "<figure>" in part:
+            assert part.rindex('class="finding"') < part.index("<figure>")
+    affinity = demo_html.split('<section id="affinity">')[1].split("</section>")[0]
+    assert affinity.count("<figure>") == affinity.count('type="application/json"') == 5
+
+
+def test_links_lead_to_sections_of_the_page(demo_html: str) -> None:
+    elements = page_elements(demo_html)
+    identifiers = {found.attributes["id"] for found in elements if "id" in found.attributes}
+    links = {found.attributes["href"][1:] for found in elements if found.tag == "a"}
+    assert {"findings", "model", "provenance", *LENSES} <= links
+    assert links <= identifiers
+    assert demo_html.index('id="findings"') < demo_html.index('id="model"') < demo_html.index('id="ranks"')
+
+
+def test_findings_of_all_lenses_are_ranked_together() -> None:
+    found = [Finding(lens, f"{lens} {weight}", value=1.0, weight=weight) for lens in "ab" for weight in (0.1, 0.9, 0.5)]
+    items = [item.text.strip() for item in page_elements(str(findings_section(found))) if item.tag == "li"]
+    assert items == ["a 0.9", "b 0.9", "a 0.5", "b 0.5", "a 0.1", "b 0.1"]
+
+
+def test_only_the_strongest_findings_stand_at_the_top() -> None:
+    many = [Finding("ranks", f"number {i}", value=1.0) for i in range(SHOWN + 3)]
+    section = str(findings_section(many))
+    assert section.count("<li>") == SHOWN
+    assert "3 more in the sections below." in section
+    assert "No analysis found anything" in str(findings_section([]))
+
+
+def test_a_finding_shows_its_numbers_and_its_reference() -> None:
+    finding = Finding("ranks", "S.", value=2.5, chance=1.0, p_value=0.004, evidence="E.", reference="arXiv 1")
+    assert "Value 2.5; by chance 1. p = 0.004. E. Reference: arXiv 1." in str(finding_block(finding))
+    plain = replace(finding, chance=None, p_value=None, reference="")
+    assert '<p class="evidence">E.</p>' in str(finding_block(plain))
+
+
+def test_text_in_a_figure_cannot_leave_its_data() -> None:
+    figure = go.Figure(go.Scatter(x=[1], y=[2], text=[HOSTILE], name=HOSTILE), layout={"title": {"text": HOSTILE}})
+    (block,) = figure_blocks({HOSTILE: figure})
+    elements = page_elements(str(block))
+    assert [found.tag for found in elements] == ["figure", "h3", "div", "div", "script"]
+    assert json.loads(elements[-1].text)["data"][0]["text"] == [HOSTILE]
+    assert elements[1].text == HOSTILE
+
+
+def test_a_figure_follows_the_page_in_width_and_colour() -> None:
+    figure = go.Figure(go.Scatter(x=[1], y=[2]), layout={"width": 300, "height": 222, "paper_bgcolor": "white"})
+    (block,) = figure_blocks({"name": figure})
+    layout = json.loads(page_elements(str(block))[-1].text)["layout"]
+    assert "width" not in layout
+    assert layout["paper_bgcolor"] == layout["plot_bgcolor"] == "rgba(0,0,0,0)"
+    assert "height: 222px" in str(block)
+    assert figure.layout.width == 300, "the figure itself is left as it was"
+
+
+def only(monkeypatch: pytest.MonkeyPatch, name: str) -> Lens:
+    monkeypatch.setattr(report, "LENSES", {name: LENSES[name]})
+    return LENSES[name]
+
+
+def test_a_lens_without_figures_brings_no_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "ranks")
+    html = write_report(headspan.open("demo"), tmp_path / "report.html").read_text()
+    assert scripts(html) == []
+    assert "full rank" in html
+
+
+def test_a_lens_that_has_too_little_to_work_with_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lens = only(monkeypatch, "affinity")
+
+    def degenerate(*_: object) -> None:
+        raise DegenerateSubspace("all heads are zero")
+
+    monkeypatch.setattr(type(lens), "compute", degenerate)
+    html = write_report(headspan.open("demo"), tmp_path / "report.html").read_text()
+    assert "<p>Does not apply: all heads are zero.</p>" in html
+    assert "<td>does not apply: all heads are zero</td>" in html
+
+
+def test_a_lens_that_fails_leaves_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lens = only(monkeypatch, "affinity")
+
+    def broken(*_: object) -> None:
+        raise HeadspanError("tensor holds NaN")
+
+    monkeypatch.setattr(type(lens), "compute", broken)
+    with pytest.raises(HeadspanError, match="tensor holds NaN"):
+        write_report(headspan.open("demo"), tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_attributes_are_written_the_html_way() -> None:
+    assert str(element("p", "a<b", class_="x", aria_label='"')) == '<p class="x" aria-label="&quot;">a&lt;b</p>'

@@ -110,17 +110,56 @@ class Table:
     unused_rows: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stack:
-    """One column of attention layers and everything around it that headspan can hand out."""
+@dataclass(frozen=True)
+class Shape:
+    """The numbers every family takes from its config, checked."""
 
-    name: Literal["decoder", "encoder"]
     n_layers: int
     n_heads: int
     n_kv_heads: int
     d_model: int
     d_head: int
     d_value: int
+
+    def __post_init__(self) -> None:
+        if self.n_heads % self.n_kv_heads:
+            raise CheckpointError(
+                f"{self.n_heads} heads cannot share {self.n_kv_heads} kv heads evenly; check the config"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        layers: str = "num_hidden_layers",
+        heads: str = "num_attention_heads",
+        width: str = "hidden_size",
+        kv_heads: str = "num_key_value_heads",
+    ) -> Shape:
+        n_heads = config.integer(heads, "num_attention_heads", most=MAX_HEADS)
+        d_model = config.integer(width, "hidden_size", most=MAX_WIDTH)
+        if config.get("head_dim") is None and d_model % n_heads:
+            raise CheckpointError(
+                f"{config.place}: '{width}' = {d_model} is not divisible by '{heads}' = {n_heads}, "
+                "and there is no 'head_dim'"
+            )
+        d_head = config.integer("head_dim", most=MAX_WIDTH, default=max(d_model // n_heads, 1))
+        return cls(
+            n_layers=config.integer(layers, "num_hidden_layers", most=MAX_LAYERS),
+            n_heads=n_heads,
+            n_kv_heads=config.integer(kv_heads, most=n_heads, default=n_heads),
+            d_model=d_model,
+            d_head=d_head,
+            d_value=d_head,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """One column of attention layers and everything around it that headspan can hand out."""
+
+    name: Literal["decoder", "encoder"]
+    shape: Shape
     causal: bool
     positions: Positions
     rotary: Rotary | None = None
@@ -141,46 +180,29 @@ class Stack:
     tied: bool = False
     final_norm: Norm | None = None
 
-    def __post_init__(self) -> None:
-        if self.n_heads % self.n_kv_heads:
-            raise CheckpointError(
-                f"{self.n_heads} heads cannot share {self.n_kv_heads} kv heads evenly; check the config"
-            )
+    @property
+    def n_layers(self) -> int:
+        return self.shape.n_layers
 
+    @property
+    def n_heads(self) -> int:
+        return self.shape.n_heads
 
-@dataclass(frozen=True)
-class Shape:
-    """The numbers every family takes from its config, checked."""
+    @property
+    def n_kv_heads(self) -> int:
+        return self.shape.n_kv_heads
 
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    d_model: int
-    d_head: int
+    @property
+    def d_model(self) -> int:
+        return self.shape.d_model
 
-    @classmethod
-    def of(
-        cls,
-        config: Config,
-        layers: str = "num_hidden_layers",
-        heads: str = "num_attention_heads",
-        width: str = "hidden_size",
-        kv_heads: str = "num_key_value_heads",
-    ) -> Shape:
-        n_heads = config.integer(heads, "num_attention_heads", most=MAX_HEADS)
-        d_model = config.integer(width, "hidden_size", most=MAX_WIDTH)
-        if config.get("head_dim") is None and d_model % n_heads:
-            raise CheckpointError(
-                f"{config.place}: '{width}' = {d_model} is not divisible by '{heads}' = {n_heads}, "
-                "and there is no 'head_dim'"
-            )
-        return cls(
-            n_layers=config.integer(layers, "num_hidden_layers", most=MAX_LAYERS),
-            n_heads=n_heads,
-            n_kv_heads=config.integer(kv_heads, most=n_heads, default=n_heads),
-            d_model=d_model,
-            d_head=config.integer("head_dim", most=MAX_WIDTH, default=max(d_model // n_heads, 1)),
-        )
+    @property
+    def d_head(self) -> int:
+        return self.shape.d_head
+
+    @property
+    def d_value(self) -> int:
+        return self.shape.d_value
 
 
 def rotary(config: Config, d_head: int, default_share: float = 1.0) -> Rotary:

@@ -22,12 +22,7 @@ def describe_gpt2(config: Config) -> tuple[Stack, ...]:
     return (
         Stack(
             name="decoder",
-            n_layers=shape.n_layers,
-            n_heads=shape.n_heads,
-            n_kv_heads=shape.n_heads,
-            d_model=d_model,
-            d_head=shape.d_head,
-            d_value=shape.d_head,
+            shape=shape,
             causal=True,
             positions="learned",
             scale=_logit_scale(config, shape),

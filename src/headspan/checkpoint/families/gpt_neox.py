@@ -33,12 +33,7 @@ def describe_gpt_neox(config: Config) -> tuple[Stack, ...]:
     return (
         Stack(
             name="decoder",
-            n_layers=shape.n_layers,
-            n_heads=shape.n_heads,
-            n_kv_heads=shape.n_heads,
-            d_model=shape.d_model,
-            d_head=shape.d_head,
-            d_value=shape.d_head,
+            shape=shape,
             causal=True,
             positions="rotary",
             rotary=rotary(config, shape.d_head, default_share=0.25),

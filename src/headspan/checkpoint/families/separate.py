@@ -153,12 +153,7 @@ def describe_separate(layout: SeparateLayout, config: Config) -> tuple[Stack, ..
     return (
         Stack(
             name=layout.stack,
-            n_layers=shape.n_layers,
-            n_heads=shape.n_heads,
-            n_kv_heads=shape.n_kv_heads,
-            d_model=shape.d_model,
-            d_head=shape.d_head,
-            d_value=shape.d_head,
+            shape=shape,
             causal=layout.stack == "decoder" or config.flag("is_decoder"),
             positions=layout.positions,
             rotary=rotary(config, shape.d_head) if layout.positions == "rotary" else None,

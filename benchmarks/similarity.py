@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 import headspan
 from benchmarks.measure import best_seconds, models_folder, ratio
-from headspan.lenses.similarity_pairs import distance_table
+from headspan.lenses.similarity.pairs import distance_table
 from headspan.subspaces import Subspace, orthonormal_basis, subspace_sum
 
 LAYERS = (0, 5, 11)

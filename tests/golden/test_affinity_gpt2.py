@@ -14,11 +14,11 @@ from headspan.errors import HeadspanError
 from headspan.findings import findings_of
 from headspan.heads import Heads
 from headspan.lenses import affinity
-from headspan.lenses.edges import edges, pairing_node, top_edges
-from headspan.lenses.hubs import hub_scores, ranked_hubs
-from headspan.lenses.pair import pair_report
-from headspan.lenses.reproduction import reproduced
-from headspan.lenses.robustness import fold_robustness
+from headspan.lenses.affinity.edges import edges, pairing_node, top_edges
+from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
+from headspan.lenses.affinity.pair import pair_report
+from headspan.lenses.affinity.reproduction import reproduced
+from headspan.lenses.affinity.robustness import fold_robustness
 
 
 @pytest.fixture(scope="module")

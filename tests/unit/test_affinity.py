@@ -17,7 +17,7 @@ from headspan.errors import DegenerateSubspace, ShapeError, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.rotary import relative_rotation
 from headspan.lenses import affinity
-from headspan.lenses.edges import edges, pairing_node, top_edges
+from headspan.lenses.affinity.edges import edges, pairing_node, top_edges
 from tests.families.tiny_models import CASES
 
 

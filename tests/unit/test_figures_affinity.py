@@ -23,7 +23,7 @@ from headspan.figures.affinity import (
 )
 from headspan.figures.wiring_places import bowed, ellipse_places, stopped
 from headspan.lenses import affinity
-from headspan.lenses.edges import edges
+from headspan.lenses.affinity.edges import edges
 from headspan.report.figure_block import figure_blocks
 
 ALL = [

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from headspan.lenses.nulls import (
+from headspan.lenses.affinity.nulls import (
     anticausal_p_values,
     direction_test,
     head_bootstrap_mean,

@@ -12,8 +12,8 @@ import xarray as xr
 
 import headspan
 from headspan.lenses import similarity
-from headspan.lenses.similarity_clusters import clusters, mean_silhouette
-from headspan.lenses.similarity_maps import classical_map
+from headspan.lenses.similarity.clusters import clusters, mean_silhouette
+from headspan.lenses.similarity.maps import classical_map
 from tests.unit.test_similarity import WIDTH, gpt2, quick
 
 

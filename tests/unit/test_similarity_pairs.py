@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import headspan
 from headspan.errors import MemoryBudgetError
 from headspan.lenses import similarity
-from headspan.lenses.similarity_chance import METRICS, chance_tables, distance_moments, z_score
-from headspan.lenses.similarity_pairs import cross_distances, distance_table
-from headspan.lenses.similarity_variables import diversity
+from headspan.lenses.similarity.chance import METRICS, chance_tables, distance_moments, z_score
+from headspan.lenses.similarity.pairs import cross_distances, distance_table
+from headspan.lenses.similarity.variables import diversity
 from headspan.subspaces import Subspace, orthonormal_basis, principal_angles, random_subspaces
 from tests.unit.test_similarity import columns, gpt2, quick, tiny
 

@@ -14,18 +14,18 @@ from sklearn.metrics import average_precision_score
 import headspan
 from headspan.errors import HeadspanError, MissingTensor, ShapeError
 from headspan.lenses import affinity
-from headspan.lenses.class_detection import (
+from headspan.lenses.affinity.class_detection import (
     class_counts,
     edge_detection,
     head_detection,
     weighted_average_precision,
 )
-from headspan.lenses.edges import edges, pairing_node
-from headspan.lenses.head_classes import default_labels, head_classes
-from headspan.lenses.hubs import class_hubs, hub_scores, ranked_hubs
-from headspan.lenses.robustness import basis_sensitivity, fold_robustness
-from headspan.lenses.token_projection import token_shares
-from headspan.lenses.wiring import communities, wiring_graph, write_graphml
+from headspan.lenses.affinity.edges import edges, pairing_node
+from headspan.lenses.affinity.head_classes import default_labels, head_classes
+from headspan.lenses.affinity.hubs import class_hubs, hub_scores, ranked_hubs
+from headspan.lenses.affinity.robustness import basis_sensitivity, fold_robustness
+from headspan.lenses.affinity.token_projection import token_shares
+from headspan.lenses.affinity.wiring import communities, wiring_graph, write_graphml
 from tests.families.tiny_models import CASES
 from tests.unit.test_affinity import planted, untrained
 

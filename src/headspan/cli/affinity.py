@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from headspan.heads import Heads
-    from headspan.lenses.head_classes import HeadClasses
+    from headspan.lenses.affinity.head_classes import HeadClasses
 
 METRICS = {"pk": ("pk",), "cs": ("cs",), "both": ("pk", "cs")}
 
@@ -44,8 +44,8 @@ def affinity(
     from headspan.checkpoint import open_checkpoint
     from headspan.errors import ShapeError
     from headspan.lenses import affinity as lens
-    from headspan.lenses.affinity_tables import as_json as document
-    from headspan.lenses.head_classes import head_classes
+    from headspan.lenses.affinity.head_classes import head_classes
+    from headspan.lenses.affinity.tables import as_json as document
     from headspan.lenses.saving import without_nan
 
     if metric not in METRICS or null not in lens.NULLS or top < 1:
@@ -68,8 +68,8 @@ def affinity(
 
 def _class_extras(result: xr.DataTree, classes: HeadClasses | None, top: int) -> dict[str, object]:
     """How the classes stand in the graph and among the hubs, and how well affinity finds them and their edges."""
-    from headspan.lenses.class_detection import class_counts, edge_detection, head_detection
-    from headspan.lenses.hubs import class_hubs, hub_scores
+    from headspan.lenses.affinity.class_detection import class_counts, edge_detection, head_detection
+    from headspan.lenses.affinity.hubs import class_hubs, hub_scores
 
     if classes is None:
         return {}
@@ -88,8 +88,8 @@ def _stability_extras(
     """Scores against those of folded weights, and kernels against those of other bases, where asked for."""
     import pandas as pd
 
-    from headspan.lenses.edges import pairings_of
-    from headspan.lenses.robustness import basis_sensitivity, fold_robustness
+    from headspan.lenses.affinity.edges import pairings_of
+    from headspan.lenses.affinity.robustness import basis_sensitivity, fold_robustness
 
     extra: dict[str, object] = {}
     if robustness:
@@ -102,9 +102,9 @@ def _stability_extras(
 
 
 def _save(result: xr.DataTree, output: Path, top: int, null: str) -> None:
-    from headspan.lenses.affinity_tables import as_json, table
+    from headspan.lenses.affinity.tables import as_json, table
+    from headspan.lenses.affinity.wiring import wiring_graph, write_graphml
     from headspan.lenses.saving import save_result
-    from headspan.lenses.wiring import wiring_graph, write_graphml
 
     save_result(
         result,
@@ -117,7 +117,7 @@ def _save(result: xr.DataTree, output: Path, top: int, null: str) -> None:
 
 def _print(result: xr.DataTree, top: int, null: str) -> None:
     from headspan.cli.tables import p_text, print_facts, print_table
-    from headspan.lenses.affinity_tables import as_json
+    from headspan.lenses.affinity.tables import as_json
 
     document = as_json(result, top, null)
     for pairing, metrics in document["pairings"].items():

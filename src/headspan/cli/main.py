@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headspan._version import __version__
-from headspan.cli import affinity, inspect, pair, report, reproduce, tokens
+from headspan.cli import affinity, inspect, pair, report, reproduce, similarity, tokens
 from headspan.errors import HeadspanError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command("inspect")(inspect.inspect)
 app.command("report")(report.report)
 app.command("affinity")(affinity.affinity)
+app.command("similarity")(similarity.similarity)
 app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)

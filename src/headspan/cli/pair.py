@@ -23,7 +23,7 @@ def pair(
     """Show every score, angle, null and rank of one pair of heads."""
     from headspan.checkpoint import open_checkpoint
     from headspan.cli.tables import p_text, print_facts, print_table
-    from headspan.lenses.pair import pair_report
+    from headspan.lenses.affinity.pair import pair_report
     from headspan.lenses.saving import without_nan
 
     heads = open_checkpoint(model, config).heads().refolded(fold)

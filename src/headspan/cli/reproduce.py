@@ -19,7 +19,7 @@ def reproduce(
     """Print each published value beside the computed one; exit code 1 if one disagrees."""
     from headspan.checkpoint import open_checkpoint
     from headspan.cli.tables import print_table
-    from headspan.lenses.reproduction import reproduced
+    from headspan.lenses.affinity.reproduction import reproduced
 
     lines = reproduced(paper, open_checkpoint(model, config).heads())
     rows = [(line.statement, line.published, line.computed, "yes" if line.agrees else "NO") for line in lines]

@@ -23,8 +23,8 @@ def tokens(
     """List the tokens whose embeddings have most of their norm inside a head's subspace."""
     from headspan.checkpoint import open_checkpoint
     from headspan.cli.tables import print_records
+    from headspan.lenses.affinity.token_projection import token_shares
     from headspan.lenses.saving import without_nan
-    from headspan.lenses.token_projection import token_shares
 
     heads = open_checkpoint(model, config).heads().refolded(fold)
     shares = token_shares(heads, head, role.upper(), table, top)

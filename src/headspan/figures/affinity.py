@@ -30,8 +30,8 @@ from headspan.figures.theme import BLUE, CHANCE, ORANGE, PURPLE, styled
 from headspan.figures.two_scores import kernel_against_score
 from headspan.figures.wiring_diagram import wiring_diagram
 from headspan.lenses.affinity import VARIABLES
-from headspan.lenses.edges import pairing_node
-from headspan.lenses.hubs import hub_scores, ranked_hubs
+from headspan.lenses.affinity.edges import pairing_node
+from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
 
 BINS = 80
 

@@ -11,7 +11,7 @@ from headspan.dims import PAIR_DIMS, HeadLabel
 from headspan.figures.pairings import METRIC_NAMES, chance_of, pairing_name, panels, shown_metrics, shown_pairings
 from headspan.figures.theme import SEQUENTIAL, styled
 from headspan.lenses.affinity import VARIABLES
-from headspan.lenses.edges import pairing_node
+from headspan.lenses.affinity.edges import pairing_node
 
 MOST_HEADS = 500
 """With more heads than this on a side, a cell is the strongest pair of two layers."""

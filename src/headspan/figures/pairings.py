@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 from headspan.dims import COMPOSING, PAIRINGS
 from headspan.figures.theme import BLUE, CATEGORIES, GREEN, VERMILION
 from headspan.lenses.affinity import METRICS, VARIABLES
-from headspan.lenses.edges import pairing_node, pairings_of
+from headspan.lenses.affinity.edges import pairing_node, pairings_of
 
 COLOURS = {"OQ": BLUE, "OK": VERMILION, "OV": GREEN}
 ROLE_NAMES = {"Q": "query", "K": "key", "V": "value", "O": "output"}

@@ -19,7 +19,7 @@ from headspan.dims import PAIR_DIMS
 from headspan.figures.pairings import COLUMNS, METRIC_NAMES, pairing_name, panels, shown_pairings
 from headspan.figures.theme import BLUE, CHANCE, ORANGE, VERMILION, styled
 from headspan.lenses.affinity import VARIABLES
-from headspan.lenses.edges import edges, pairing_node
+from headspan.lenses.affinity.edges import edges, pairing_node
 
 ALL_POINTS = 1500
 """Up to this many pairs every pair is drawn as a point."""

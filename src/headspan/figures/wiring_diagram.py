@@ -38,7 +38,7 @@ from headspan.figures.wiring_places import (
     inward,
     stopped,
 )
-from headspan.lenses.edges import pairing_node, top_edges
+from headspan.lenses.affinity.edges import pairing_node, top_edges
 
 LAYOUTS = ("grid", "ellipse")
 BOWS = (-0.09, 0.05, 0.13)

@@ -7,9 +7,9 @@ import xarray as xr
 
 from headspan.dims import COMPOSING
 from headspan.finding import Finding
-from headspan.lenses.affinity_tables import metrics_of
-from headspan.lenses.edges import edges, pairing_node, pairings_of
-from headspan.lenses.hubs import hub_scores, ranked_hubs
+from headspan.lenses.affinity.edges import edges, pairing_node, pairings_of
+from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
+from headspan.lenses.affinity.tables import metrics_of
 
 PAPER = "arXiv 2601.10266"
 MIN_LAYERS_FOR_DIRECTION = 5

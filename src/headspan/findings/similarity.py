@@ -10,7 +10,7 @@ import xarray as xr
 
 from headspan.dims import LAYER, HeadLabel
 from headspan.finding import Finding
-from headspan.lenses.similarity_tables import closest_pairs
+from headspan.lenses.similarity.tables import closest_pairs
 
 LENS = "similarity"
 LEVEL = 0.01

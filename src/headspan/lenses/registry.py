@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Lens:
-    """One analysis. Its computation is `headspan.lenses.<name>.compute`."""
+    """One analysis. Its computation is `headspan.lenses.<name>.compute`, its file or folder of that name."""
 
     name: str
     title: str
@@ -63,6 +63,12 @@ LENSES: Mapping[str, Lens] = {
             summary="how much of what one head writes another can read, beside what chance would give",
             needs=ATTENTION,
             min_layers=2,
+        ),
+        Lens(
+            name="similarity",
+            title="Heads as subspaces",
+            summary="how query and key spaces, and the spaces of different heads, lie to one another, beside chance",
+            needs=frozenset({"W_Q", "W_K"}),
         ),
     )
 }

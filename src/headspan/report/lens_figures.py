@@ -10,7 +10,7 @@ import xarray as xr
 
 from headspan.heads import Heads
 from headspan.lenses import Lens
-from headspan.lenses.head_classes import default_labels
+from headspan.lenses.affinity.head_classes import default_labels
 from headspan.report.figure_block import figure_blocks
 from headspan.report.html import Markup, element
 

@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from headspan.lenses.affinity import METRICS, VARIABLES
-from headspan.lenses.edges import edges, pairing_node, pairings_of
-from headspan.lenses.hubs import hub_scores, ranked_hubs
+from headspan.lenses.affinity.edges import edges, pairing_node, pairings_of
+from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
+from headspan.lenses.affinity.lens import METRICS, VARIABLES
 
 SUMMARY = ("n_pairs", "mean", "mean_low", "mean_high", "std", "chance_mean", "chance_std", "kl")
 DIRECTION = ("direction", "direction_p_value", "direction_ks")

@@ -17,10 +17,10 @@ from scipy import stats
 from headspan.dims import COMPOSING, PAIR_DIMS
 from headspan.errors import FoldError, ShapeError
 from headspan.heads import Heads
-from headspan.lenses import affinity
-from headspan.lenses.affinity import METRICS, VARIABLES
-from headspan.lenses.edges import pairing_node, pairings_of
-from headspan.lenses.nulls import Array
+from headspan.lenses.affinity import lens as affinity
+from headspan.lenses.affinity.edges import pairing_node, pairings_of
+from headspan.lenses.affinity.lens import METRICS, VARIABLES
+from headspan.lenses.affinity.nulls import Array
 from headspan.subspaces import Subspace, projection_kernel
 
 FOLDS: Mapping[str, bool] = {"folded": False, "folded and centred": True}

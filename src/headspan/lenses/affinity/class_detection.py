@@ -21,11 +21,11 @@ import xarray as xr
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve
 
 from headspan.dims import COMPOSING, PAIR_DIMS, HeadLabel
-from headspan.lenses.affinity import METRICS, VARIABLES
-from headspan.lenses.edges import edges, pairing_node, pairings_of
-from headspan.lenses.head_classes import HeadClasses
-from headspan.lenses.nulls import Array
-from headspan.lenses.wiring import wiring_graph
+from headspan.lenses.affinity.edges import edges, pairing_node, pairings_of
+from headspan.lenses.affinity.head_classes import HeadClasses
+from headspan.lenses.affinity.lens import METRICS, VARIABLES
+from headspan.lenses.affinity.nulls import Array
+from headspan.lenses.affinity.wiring import wiring_graph
 
 
 @dataclass(frozen=True)

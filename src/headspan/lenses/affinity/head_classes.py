@@ -51,7 +51,7 @@ def head_classes(labels: str | Path, heads: Heads) -> HeadClasses:
     """
     name = str(labels)
     if name in PUBLISHED:
-        text = resources.files("headspan.lenses").joinpath("published", PUBLISHED[name]).read_text("utf-8")
+        text = resources.files("headspan.lenses.affinity").joinpath("published", PUBLISHED[name]).read_text("utf-8")
     else:
         text = _file_text(Path(labels))
     content = _parsed(text, name)

@@ -8,7 +8,7 @@ import xarray as xr
 
 from headspan.dims import PAIR_DIMS, HeadLabel
 from headspan.errors import ShapeError
-from headspan.lenses.affinity import NULLS, VARIABLES
+from headspan.lenses.affinity.lens import NULLS, VARIABLES
 
 
 def pairings_of(result: xr.DataTree) -> list[str]:

@@ -18,9 +18,9 @@ from jaxtyping import Float
 
 from headspan.heads import Heads
 from headspan.heads.memory import memory_bytes
-from headspan.lenses.similarity_invariance import logit_changes
-from headspan.lenses.similarity_pairs import cross_distances, distance_table
-from headspan.lenses.similarity_spaces import BlockSpaces, SpaceChoice, expanded, space_blocks
+from headspan.lenses.similarity.invariance import logit_changes
+from headspan.lenses.similarity.pairs import cross_distances, distance_table
+from headspan.lenses.similarity.spaces import BlockSpaces, SpaceChoice, expanded, space_blocks
 from headspan.subspaces import Subspace, concatenated, principal_angles, projection_kernel
 
 

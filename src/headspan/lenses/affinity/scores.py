@@ -12,8 +12,8 @@ from torch import Tensor
 
 from headspan.dims import PAIRINGS, ROLES, Role
 from headspan.heads import Heads
-from headspan.lenses.circuits import Circuits
-from headspan.lenses.nulls import Array
+from headspan.lenses.affinity.circuits import Circuits
+from headspan.lenses.affinity.nulls import Array
 from headspan.subspaces import (
     Subspace,
     chance_mean,

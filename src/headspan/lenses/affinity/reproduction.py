@@ -14,11 +14,11 @@ import xarray as xr
 from headspan.dims import COMPOSING
 from headspan.errors import HeadspanError
 from headspan.heads import Heads
-from headspan.lenses import affinity
-from headspan.lenses.class_detection import class_counts
-from headspan.lenses.edges import edges, pairing_node, top_edges
-from headspan.lenses.head_classes import head_classes
-from headspan.lenses.hubs import hub_scores, ranked_hubs
+from headspan.lenses.affinity import lens as affinity
+from headspan.lenses.affinity.class_detection import class_counts
+from headspan.lenses.affinity.edges import edges, pairing_node, top_edges
+from headspan.lenses.affinity.head_classes import head_classes
+from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
 
 PAPER = "2601.10266"
 SHAPE = (12, 12, 768, 64)

@@ -24,8 +24,8 @@ from headspan.dims import COMPOSING, KV_ROLES, PAIR_DIMS, ROLES, Role, parse_pai
 from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.heads import Heads
 from headspan.heads.memory import memory_bytes
-from headspan.lenses.circuits import Circuits, measured_circuits
-from headspan.lenses.nulls import (
+from headspan.lenses.affinity.circuits import Circuits, measured_circuits
+from headspan.lenses.affinity.nulls import (
     Array,
     Layers,
     anticausal_p_values,
@@ -35,7 +35,7 @@ from headspan.lenses.nulls import (
     layer_distance,
     q_values,
 )
-from headspan.lenses.scores import Score, composition_scores, kernel_scores, pair_shape, roles_of
+from headspan.lenses.affinity.scores import Score, composition_scores, kernel_scores, pair_shape, roles_of
 
 METRICS = ("pk", "cs")
 NULLS = ("haar", "anticausal")

@@ -12,10 +12,10 @@ import xarray as xr
 from headspan.dims import PAIR_DIMS, HeadLabel
 from headspan.errors import ShapeError
 from headspan.heads import Heads
-from headspan.lenses import affinity
-from headspan.lenses.affinity import METRICS, NULLS, VARIABLES
-from headspan.lenses.edges import pairing_node, pairings_of
-from headspan.lenses.scores import roles_of
+from headspan.lenses.affinity import lens as affinity
+from headspan.lenses.affinity.edges import pairing_node, pairings_of
+from headspan.lenses.affinity.lens import METRICS, NULLS, VARIABLES
+from headspan.lenses.affinity.scores import roles_of
 from headspan.subspaces import Subspace, grassmann_distance, orthonormal_basis, principal_angles
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.heads import Heads
-from headspan.lenses.similarity_spaces import BlockSpaces
+from headspan.lenses.similarity.spaces import BlockSpaces
 from headspan.subspaces import Subspace, project
 
 TOKENS = 16

@@ -16,10 +16,10 @@ import xarray as xr
 from headspan.dims import HEAD, LAYER, HeadLabel
 from headspan.errors import ShapeError
 from headspan.heads import Heads
-from headspan.lenses.similarity_chance import checked_metric
-from headspan.lenses.similarity_layers import Gathered, distances_across, gather
-from headspan.lenses.similarity_maps import FOUR_SPACES, direction_map, random_direction_map
-from headspan.lenses.similarity_query_key import (
+from headspan.lenses.similarity.chance import checked_metric
+from headspan.lenses.similarity.layers import Gathered, distances_across, gather
+from headspan.lenses.similarity.maps import FOUR_SPACES, direction_map, random_direction_map
+from headspan.lenses.similarity.query_key import (
     BINS,
     COMBINATIONS,
     all_angles,
@@ -28,11 +28,8 @@ from headspan.lenses.similarity_query_key import (
     departures,
     null_dimensions,
 )
-from headspan.lenses.similarity_spaces import SpaceChoice, block_spaces, expanded, space_choice
-from headspan.lenses.similarity_tables import as_json, closest_pairs, table
-from headspan.lenses.similarity_variables import Variables, across_variables, layer_variables
-
-__all__ = ["as_json", "closest_pairs", "compute", "table"]
+from headspan.lenses.similarity.spaces import SpaceChoice, block_spaces, expanded, space_choice
+from headspan.lenses.similarity.variables import Variables, across_variables, layer_variables
 
 MANY_HEADS = 400
 """Above this many heads, distances across layers are left out unless asked for."""

@@ -11,8 +11,8 @@ import xarray as xr
 
 from headspan.dims import COMPOSING, HeadLabel
 from headspan.errors import ShapeError
-from headspan.lenses.affinity import NULLS
-from headspan.lenses.edges import edges, pairings_of
+from headspan.lenses.affinity.edges import edges, pairings_of
+from headspan.lenses.affinity.lens import NULLS
 
 
 def wiring_graph(

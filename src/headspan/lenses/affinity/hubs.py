@@ -20,9 +20,9 @@ import xarray as xr
 
 from headspan.dims import COMPOSING, HEAD, LAYER, PAIR_DIMS, HeadLabel
 from headspan.errors import ShapeError
-from headspan.lenses.affinity import VARIABLES
-from headspan.lenses.edges import pairing_node, pairings_of, top_edges
-from headspan.lenses.nulls import Array
+from headspan.lenses.affinity.edges import pairing_node, pairings_of, top_edges
+from headspan.lenses.affinity.lens import VARIABLES
+from headspan.lenses.affinity.nulls import Array
 
 DEFINITIONS = ("excess", "kernel", "degree")
 

@@ -7,11 +7,11 @@ from jaxtyping import Bool, Float, Int
 
 from headspan.dims import HEAD, LAYER
 from headspan.heads import Heads
-from headspan.lenses.similarity_chance import UNKNOWN, chance_tables, z_score
-from headspan.lenses.similarity_clusters import clusters
-from headspan.lenses.similarity_layers import Gathered
-from headspan.lenses.similarity_maps import classical_map, neighbour_map
-from headspan.lenses.similarity_spaces import SpaceChoice
+from headspan.lenses.similarity.chance import UNKNOWN, chance_tables, z_score
+from headspan.lenses.similarity.clusters import clusters
+from headspan.lenses.similarity.layers import Gathered
+from headspan.lenses.similarity.maps import classical_map, neighbour_map
+from headspan.lenses.similarity.spaces import SpaceChoice
 
 Variables = dict[str, tuple[tuple[str, ...], np.ndarray]]
 PAIR = ("src_layer", "src_head", "dst_layer", "dst_head")

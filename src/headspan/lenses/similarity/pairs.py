@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headspan.errors import MemoryBudgetError
-from headspan.lenses.similarity_chance import METRICS
+from headspan.lenses.similarity.chance import METRICS
 from headspan.subspaces import Subspace, principal_angles
 from headspan.subspaces.precision import clip_rounding, epsilon
 

@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "headspan"
 
-GROUND = ("_version", "errors", "atomic", "dims", "finding")
+GROUND = ("_version", "errors", "atomic", "dims", "finding", "threads")
 LAYERS = (
     "demo",
     "checkpoint",

@@ -24,6 +24,7 @@ from headspan.heads.folding import NormWeights, checked_fold, fold_label
 from headspan.heads.memory import layers_that_fit
 from headspan.heads.reader import WeightReader, stored_dtype
 from headspan.heads.reading import block_bytes, read_block
+from headspan.threads import one_thread
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -213,8 +214,9 @@ class Heads:
         for block in self.blocks(memory, (role,)):
             W = block.weight(role)
             tall = W.transpose(-1, -2) if role == "O" else W
-            # QR first: the small triangular factor has the same singular values as the tall matrix.
-            values = torch.linalg.svdvals(torch.linalg.qr(tall, mode="r").R)
+            # By the small Gram matrix no more than half the digits would be left; QR keeps them all.
+            with one_thread():
+                values = torch.linalg.svdvals(torch.linalg.qr(tall, mode="r").R)
             ranks.append((values > tol * values[..., :1]).sum(-1))
         return torch.cat(ranks)
 

@@ -21,6 +21,7 @@ from headspan.errors import MemoryBudgetError
 from headspan.subspaces.lattice import marked_residual, require_same_ambient
 from headspan.subspaces.precision import DEFAULT_MEMORY, clip_rounding, common_dtype, epsilon
 from headspan.subspaces.subspace import Subspace
+from headspan.threads import one_thread
 
 
 def principal_cosines(S: Subspace, T: Subspace) -> Float[Tensor, "*batch k"]:
@@ -44,7 +45,8 @@ def principal_cosines(S: Subspace, T: Subspace) -> Float[Tensor, "*batch k"]:
     """
     require_same_ambient(S, T)
     U, V = common_dtype(S.basis, T.basis)
-    cosines = torch.linalg.svdvals(U.mT @ V)
+    with one_thread():
+        cosines = torch.linalg.svdvals(U.mT @ V)
     # Rounding leaves sigma above 1 by a small multiple of eps; more than this is a basis that is not orthonormal.
     cosines = clip_rounding(cosines, 0.0, 1.0, 8 * S.ambient * epsilon(U), "cosine of a principal angle")
     return _undefined_beyond(cosines, torch.minimum(S.rank, T.rank))
@@ -68,7 +70,8 @@ def principal_sines(S: Subspace, T: Subspace) -> Float[Tensor, "*batch k"]:
     if S.width > T.width:
         S, T = T, S
     U, V = common_dtype(S.basis, T.basis)
-    sines = torch.linalg.svdvals(marked_residual(U, V, S.rank)).flip(-1)
+    with one_thread():
+        sines = torch.linalg.svdvals(marked_residual(U, V, S.rank)).flip(-1)
     # If a member of S has the larger rank, its surplus sines are exactly 1 and sort behind the genuine ones.
     sines = _undefined_beyond(sines, torch.minimum(S.rank, T.rank))
     return clip_rounding(sines, 0.0, 1.0, 8 * S.ambient * epsilon(U), "sine of a principal angle")

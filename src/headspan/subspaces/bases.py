@@ -24,6 +24,7 @@ from torch import Tensor
 from headspan.errors import ShapeError
 from headspan.subspaces.precision import epsilon, promoted, require_finite
 from headspan.subspaces.subspace import Subspace
+from headspan.threads import one_thread
 
 Method = Literal["auto", "cholesky", "qr", "svd"]
 _STEPS: dict[str, tuple[str, ...]] = {
@@ -53,6 +54,7 @@ def _checked(A: Tensor, tolerance: float | None) -> tuple[Tensor, float]:
     return A, tolerance
 
 
+@one_thread()
 def numerical_rank(A: Float[Tensor, "*batch d p"], tolerance: float | None = None) -> Int[Tensor, "*batch"]:
     """The number of singular values above `tolerance` times the largest one.
 
@@ -159,6 +161,7 @@ def orthonormal_basis(
     return Subspace(basis.reshape(*batch, d, min(d, p)), rank.reshape(batch))
 
 
+@one_thread()
 def _block_basis(A: Tensor, tolerance: float, steps: tuple[str, ...]) -> tuple[Tensor, Tensor]:
     """Bases and ranks of [n, d, p], each member by the first step that can be trusted with it."""
     n, d, p = A.shape
@@ -178,6 +181,7 @@ def _block_basis(A: Tensor, tolerance: float, steps: tuple[str, ...]) -> tuple[T
     return basis, rank
 
 
+@one_thread()
 def random_subspaces(
     shape: tuple[int, ...],
     d: int,

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from headspan.errors import ShapeError
 from headspan.subspaces.precision import promoted
+from headspan.threads import one_thread
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,15 @@ class Factored:
 
     def _core(self) -> Tensor:
         """R_A R_B^T, which has the non-zero singular values of M."""
-        core: Tensor = torch.linalg.qr(self.A, mode="r").R @ torch.linalg.qr(self.B, mode="r").R.mT
+        with one_thread():
+            core: Tensor = torch.linalg.qr(self.A, mode="r").R @ torch.linalg.qr(self.B, mode="r").R.mT
         return core
 
     def singular_values(self) -> Float[Tensor, "*batch k"]:
         """The largest min(m, n, r) singular values, descending, >= 0; the others are 0."""
-        values: Tensor = torch.linalg.svdvals(self._core())
+        core = self._core()
+        with one_thread():
+            values: Tensor = torch.linalg.svdvals(core)
         return values
 
     def svd(

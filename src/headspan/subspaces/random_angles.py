@@ -22,6 +22,7 @@ from torch import Tensor
 
 from headspan.errors import ShapeError
 from headspan.subspaces.distances import grassmann_distance
+from headspan.threads import one_thread
 
 # Draws are made in blocks of so many matrix entries: few calls for small matrices, little memory for large ones.
 _BLOCK_ENTRIES = 2**20
@@ -58,6 +59,7 @@ def _bartlett(size: int, freedom: int, draws: int, generator: torch.Generator) -
 
 
 @lru_cache(maxsize=64)
+@one_thread()
 def _sample(d: int, p: int, q: int, draws: int, seed: int) -> Tensor:
     """[draws, p] ascending angles for p <= q and p + q <= d."""
     generator = torch.Generator().manual_seed(seed)

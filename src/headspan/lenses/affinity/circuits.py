@@ -27,6 +27,7 @@ from headspan.heads import HeadBlock, Heads
 from headspan.heads.rotary import relative_rotation
 from headspan.subspaces import Subspace, orthonormal_basis
 from headspan.subspaces.subspace import concatenated
+from headspan.threads import one_thread
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ def _sum_over_readers(gram: Float[Tensor, "layer head p p"], group: int) -> Floa
     return torch.sum(gram.reshape(layers, n_heads // group, group, p, p), dim=2)
 
 
+@one_thread()
 def _root(gram: Float[Tensor, "*heads p p"]) -> Float[Tensor, "*heads p p"]:
     """L with L L^T = gram: Cholesky where the matrix is safely positive definite, by eigenvalues where it is not."""
     L: Tensor

@@ -22,6 +22,7 @@ from headspan.lenses.affinity.edges import pairing_node, pairings_of
 from headspan.lenses.affinity.lens import METRICS, VARIABLES
 from headspan.lenses.affinity.nulls import Array
 from headspan.subspaces import Subspace, projection_kernel
+from headspan.threads import one_thread
 
 FOLDS: Mapping[str, bool] = {"folded": False, "folded and centred": True}
 """Change -> whether it also centres."""
@@ -126,5 +127,6 @@ def _leading_directions(heads: Heads, role: str) -> torch.Tensor:
     parts = []
     for block in heads.blocks(roles=(role,)):
         W = block.weight("O").mT if role == "O" else next(iter(block.weights.values()))
-        parts.append(torch.linalg.svd(W.flatten(0, 1), full_matrices=False).U)
+        with one_thread():
+            parts.append(torch.linalg.svd(W.flatten(0, 1), full_matrices=False).U)
     return torch.cat(parts)

@@ -25,6 +25,7 @@ from headspan.subspaces import (
 )
 from headspan.subspaces.overlap import pairwise_squared_overlap
 from headspan.subspaces.rotation import energy_shares, log_rotation_tail, rotation_variance
+from headspan.threads import one_thread
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ def composition_scores(heads: Heads, circuits: Circuits, pairings: Sequence[str]
     return scores
 
 
+@one_thread()
 def _singular_values(factor: Float[Tensor, "n d p"]) -> Float[Tensor, "n p"]:
     """From the small Gram matrix: only the spectrum's large part matters for a law of squares."""
     energies: Tensor = torch.linalg.eigvalsh((factor.mT @ factor).double())

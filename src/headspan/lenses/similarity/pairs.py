@@ -20,6 +20,7 @@ from headspan.errors import MemoryBudgetError
 from headspan.lenses.similarity.chance import METRICS
 from headspan.subspaces import Subspace, principal_angles
 from headspan.subspaces.precision import clip_rounding, epsilon
+from headspan.threads import one_thread
 
 
 def _angles_to_many(
@@ -39,6 +40,7 @@ def _angles_to_many(
     return angles
 
 
+@one_thread()
 def _cosines(
     products: Float[Tensor, "m p q"], count: Int[Tensor, " m"], tolerance: float
 ) -> tuple[Float[Tensor, "m k"], Float[Tensor, " m"]]:

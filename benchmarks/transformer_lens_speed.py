@@ -3,8 +3,9 @@
 Both run in TransformerLens' own environment (see `tests.golden.transformer_lens_oracle`), with headspan on the path:
 
 - speed, both in one process and in turns, for one thread and for two: `attention_head_subspace_affinity` against bases
-  and kernel of the composing pairs; `all_composition_scores` against factors, overlaps and norms (`benchmarks.affinity`).
-  Their weights are in memory; ours too for the kernel, while the composition scores read the file anew each time.
+  and kernel of the composing pairs, `all_composition_scores` against factors, overlaps and norms, both as in
+  `benchmarks.affinity`. Theirs is one call per pairing; three are the sum of three. Their weights are in memory; ours
+  too for the kernel, while the composition scores read the file anew each time.
 - memory of the composition scores, each in a process of its own: peak resident memory during the call, less what was
   resident before it. Ours computes OQ, OK and OV in one go and reads the weights; theirs is one call, weights loaded.
 
@@ -22,12 +23,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.affinity import composition, costs, kernels, layer_of_each, one_product, weights_of
+from benchmarks.affinity import Cost, composition, costs, kernels, weights_of
 from benchmarks.measure import models_folder
 from tests.golden import transformer_lens_oracle as oracle
 
 EXTRA = ("h5netcdf", "jaxtyping", "networkx", "pandas", "pyyaml", "safetensors", "scikit-learn", "scipy", "xarray")
-KERNEL_ROUNDS, COMPOSITION_ROUNDS = 5, 3
+TOLERANCE = 1e-4
+KERNEL_ROUNDS, COMPOSITION_ROUNDS = 7, 2
 
 
 def main() -> None:
@@ -70,49 +72,51 @@ def _print_speed(folder: str) -> None:
     import headspan
 
     bridge, heads = _bridge(folder), headspan.open(folder).heads().to("float32")
-    weights, layer = weights_of(heads), layer_of_each(heads)
+    weights = weights_of(heads)
     print(f"threads: {torch.get_num_threads()}, load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-
-    def their_kernels(roles: str) -> list[torch.Tensor]:
-        return [attention_head_subspace_affinity(bridge, target_role=role).scores for role in roles]
-
-    def their_scores(roles: str) -> list[torch.Tensor]:
-        return [bridge.all_composition_scores(role).scores for role in roles]
-
-    _require_same("kernel", their_kernels("QKV"), kernels(weights, layer, "QKV"), 1e-4)
-    found = costs(
-        {
-            "peak": one_product(),
-            "their one": lambda: their_kernels("Q"),
-            "one": lambda: kernels(weights, layer, "Q"),
-            "their three": lambda: their_kernels("QKV"),
-            "three": lambda: kernels(weights, layer, "QKV"),
-        },
+    _compare(
+        "kernel",
+        lambda role: attention_head_subspace_affinity(bridge, target_role=role).scores,
+        lambda roles: kernels(heads, weights, roles),
         KERNEL_ROUNDS,
+        targets=(5, 8),
     )
-    for label, ours, target in (("one pairing", "one", 5), ("OQ, OK and OV", "three", 8)):
-        theirs = found[f"their {ours}"]
-        print(f"kernel, {label}: theirs {theirs}, ours {found[ours]}: {theirs.over(found[ours])} (target >= {target})")
-    _require_same("composition score", their_scores("QKV"), composition(heads, layer), 1e-5)
-    actions: dict[str, Callable[[], object]] = {
-        "their one": lambda: their_scores("Q"),
-        "one": lambda: composition(heads, layer, "Q"),
-        "their three": lambda: their_scores("QKV"),
-        "three": lambda: composition(heads, layer),
-    }
-    found = costs(actions, COMPOSITION_ROUNDS, warm_up=False)
-    for label, ours in (("one mode", "one"), ("OQ, OK and OV", "three")):
-        theirs = found[f"their {ours}"]
-        print(f"composition, {label}: theirs {theirs}, ours {found[ours]}: {theirs.over(found[ours])} (target >= 25)")
+    _compare(
+        "composition score",
+        lambda role: bridge.all_composition_scores(role).scores,
+        lambda roles: composition(heads, roles),
+        COMPOSITION_ROUNDS,
+        targets=(25, 25),
+    )
 
 
-def _require_same(name: str, theirs: list[torch.Tensor], ours: torch.Tensor, tolerance: float) -> None:
-    """Two times compare only if the results do."""
-    table = torch.cat([scores.flatten(0, 1).flatten(1) for scores in theirs], dim=1)
-    difference = float((table - ours)[~ours.isnan()].abs().max())
-    if difference > tolerance:
-        raise RuntimeError(f"the {name}s differ by {difference:.2g}")
+def _compare(
+    name: str,
+    theirs: Callable[[str], torch.Tensor],
+    ours: Callable[[str], torch.Tensor],
+    rounds: int,
+    targets: tuple[int, int],
+) -> None:
+    results: dict[str, torch.Tensor] = {}
+
+    def kept(key: str, score: Callable[[str], torch.Tensor], roles: str) -> Callable[[], object]:
+        return lambda: results.update({key: score(roles)})
+
+    actions = {f"their {role}": kept(f"their {role}", theirs, role) for role in "QKV"}
+    found = costs({**actions, "one": kept("one", ours, "Q"), "three": kept("three", ours, "QKV")}, rounds)
+    # Two times compare only if the results do.
+    table = torch.stack([results[f"their {role}"].flatten(0, 1) for role in "QKV"], dim=2).flatten(1)
+    difference = float((table - results["three"])[~results["three"].isnan()].abs().max())
     print(f"{name}: largest difference {difference:.1e} in float32")
+    if difference > TOLERANCE:
+        raise RuntimeError(f"the {name}s differ by {difference:.2g}")
+    calls = [found[f"their {role}"] for role in "QKV"]
+    together = Cost(sum(call.wall for call in calls), sum(call.cpu for call in calls))
+    for label, call, cost, target in (
+        ("one pairing", calls[0], found["one"], targets[0]),
+        ("OQ, OK and OV", together, found["three"], targets[1]),
+    ):
+        print(f"{name}, {label}: theirs {call}, ours {cost}: {call.over(cost)} faster (target >= {target}x)")
 
 
 def _print_memory(action: Callable[[], object]) -> None:
@@ -140,7 +144,7 @@ def _inside_main(what: str, folder: str, threads: str) -> None:
         import headspan
 
         heads = headspan.open(folder).heads().to("float32")
-        _print_memory(lambda: composition(heads, layer_of_each(heads)))
+        _print_memory(lambda: composition(heads))
 
 
 if __name__ == "__main__":

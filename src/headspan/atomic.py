@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from headspan.errors import HeadspanError
 
 
+def check_writable(path: Path, endings: Sequence[str] = ()) -> None:
+    """Refuse a place that cannot be written to before any work is done for it; `endings` are those that are known."""
+    if endings and path.suffix not in endings:
+        raise HeadspanError(f"cannot write '{path.name}': its ending is none of {', '.join(endings)}")
+    if path.is_dir():
+        raise HeadspanError(f"cannot write '{path}': it is a folder; name a file in it")
+    if not path.absolute().parent.is_dir():
+        raise HeadspanError(
+            f"cannot write '{path}': there is no folder '{path.parent}'; make it, or choose another place"
+        )
+
+
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`; it takes the final name if the block succeeds and is removed if it does not."""
+    check_writable(path)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", suffix=path.suffix, dir=path.parent)
         os.close(handle)

@@ -226,7 +226,7 @@ def test_one_layer_and_one_head_work() -> None:
 def test_many_heads_skip_the_comparison_across_layers_unless_asked(
     heads: headspan.Heads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(similarity, "MANY_HEADS", 5)
+    monkeypatch.setattr(similarity.lens, "MANY_HEADS", 5)
     skipped = quick(heads)
     assert "distance" not in skipped
     assert skipped.attrs["across_layers"].startswith("skipped: 6 heads, more than 5")

@@ -41,15 +41,18 @@ def affinity(
     config: ConfigFile = None,
 ) -> None:
     """Score every pair of heads that can compose, beside what chance would give."""
+    from headspan.atomic import check_writable
     from headspan.checkpoint import open_checkpoint
     from headspan.errors import ShapeError
     from headspan.lenses import affinity as lens
     from headspan.lenses.affinity.head_classes import head_classes
     from headspan.lenses.affinity.tables import as_json as document
-    from headspan.lenses.saving import without_nan
+    from headspan.lenses.saving import ENDINGS, without_nan
 
     if metric not in METRICS or null not in lens.NULLS or top < 1:
         raise ShapeError("--metric is pk, cs or both; --null is haar or anticausal; --top is at least 1")
+    if output is not None:
+        check_writable(output, (*ENDINGS, ".graphml"))
     heads = open_checkpoint(model, config).heads().refolded(fold)
     classes = None if labels is None else head_classes(labels, heads)
     result = lens.compute(heads, pairings=pairing, metrics=METRICS[metric], delta=delta)

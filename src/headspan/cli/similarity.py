@@ -53,16 +53,18 @@ def similarity(
     config: ConfigFile = None,
 ) -> None:
     """Compare heads as subspaces: query against key, head against head, each beside chance."""
+    from headspan.atomic import check_writable
     from headspan.checkpoint import open_checkpoint
     from headspan.lenses import similarity as lens
+    from headspan.lenses.saving import ENDINGS, save_result
 
+    if output is not None:
+        check_writable(output, ENDINGS)
     heads = open_checkpoint(model, config).heads().refolded(fold)
     # Maps take seconds, and of all outputs only netCDF holds them.
     maps = output is not None and output.suffix == ".nc"
     result = lens.compute(heads, space=space, metric=metric, across_layers=across, seed=seed, maps=maps)
     if output is not None:
-        from headspan.lenses.saving import save_result
-
         save_result(result, output, table=lens.table, as_json=lens.as_json)
     if as_json:
         typer.echo(json.dumps(lens.as_json(result), indent=2, allow_nan=False))

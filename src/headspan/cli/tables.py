@@ -24,7 +24,9 @@ def print_facts(rows: Iterable[tuple[str, str]], title: str | None = None) -> No
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A titled table of text; numbers are formatted by whoever knows them."""
-    grid = Table(title=Text(one_line(title)), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    # A title inside the table would be folded to the table's width.
+    Console().print(Text(one_line(title), style="bold"))
+    grid = Table(box=None, pad_edge=False)
     for name in columns:
         grid.add_column(Text(name), overflow="fold")
     for row in rows:

@@ -11,10 +11,12 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from headspan.atomic import written_whole
+from headspan.atomic import check_writable, written_whole
 from headspan.errors import HeadspanError
 
 Result = xr.Dataset | xr.DataTree
+ENDINGS = (".nc", ".csv", ".parquet", ".json")
+"""What every lens's result can be written as."""
 
 
 def save_result(
@@ -45,8 +47,7 @@ def save_result(
         ".json": lambda target: write_json(as_json(result), target),
         **(more or {}),
     }
-    if path.suffix not in writers:
-        raise HeadspanError(f"cannot write '{path.name}': its ending is none of {', '.join(writers)}")
+    check_writable(path, list(writers))
     with written_whole(path) as temporary:
         writers[path.suffix](temporary)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headspan.atomic import written_whole
+from headspan.atomic import check_writable, written_whole
 from headspan.checkpoint import Checkpoint, summary
 from headspan.errors import DegenerateSubspace
 from headspan.finding import Finding
@@ -48,6 +48,7 @@ def write_report(checkpoint: Checkpoint, path: Path, progress: Callable[[str], N
     progress
         Called with the title of each lens before it runs.
     """
+    check_writable(path)
     hindered, heads, parts = obstacles(checkpoint), checkpoint.heads(), []
     for lens in LENSES.values():
         if hindered[lens.name] is None:

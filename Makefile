@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 	$(BIN)/headspan report demo -o report.html
 
 test: check
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m slow

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import os
+
+# Tests run side by side. Two processes with two threads each on two cores wait for one another, SciPy's most of all, so
+# each gets one; this must be said before NumPy is loaded.
+for _library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +22,8 @@ install_import_hook(
     ["headspan.heads", "headspan.subspaces", "headspan.gaussian", "headspan.lenses"], "beartype.beartype"
 )
 
-import torch  # noqa: E402
+import torch
 
-# Tests run side by side; two processes with two threads each on two cores wait for one another.
 torch.set_num_threads(1)
 
 settings.register_profile("headspan", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -16,13 +16,17 @@ from headspan.errors import HeadspanError
 if TYPE_CHECKING:
     from headspan.checkpoint import Checkpoint
     from headspan.checkpoint import open_checkpoint as open
+    from headspan.checkpoint.families import Layout
+    from headspan.checkpoint.families import register as register_family
     from headspan.heads import Heads
 
-__all__ = ["Checkpoint", "Heads", "HeadspanError", "__version__", "open"]
+__all__ = ["Checkpoint", "Heads", "HeadspanError", "Layout", "__version__", "open", "register_family"]
 
 _LAZY = {
     "open": ("headspan.checkpoint", "open_checkpoint"),
     "Checkpoint": ("headspan.checkpoint", "Checkpoint"),
+    "Layout": ("headspan.checkpoint.families", "Layout"),
+    "register_family": ("headspan.checkpoint.families", "register"),
     "Heads": ("headspan.heads", "Heads"),
 }
 

@@ -46,3 +46,7 @@ class DegenerateSubspace(HeadspanError):
 
 class MemoryBudgetError(HeadspanError):
     """The smallest unit of work is larger than the memory budget."""
+
+
+class UnverifiedFamily(UserWarning):
+    """The weights are read by a guess at their layout that has not been checked against the running model."""

@@ -47,17 +47,32 @@ def untrained(layers: int = 6, heads: int = 6, d_model: int = 96, seed: int = 0,
 def dense_circuits(heads: Heads, role: str, layer: int, head: int, delta: int = 0) -> torch.Tensor:
     """N of the definition, formed: [d_model, ...] for a destination reached through `role`."""
     block, group = heads.layer(layer), heads.n_heads // heads.n_kv_heads
-    R = relative_rotation(heads, delta)
-    R = torch.eye(heads.d_head, dtype=heads.dtype) if R is None else R
+    turns = relative_rotation(heads, delta)
+    R = torch.eye(heads.d_head, dtype=heads.dtype) if turns is None else turns[layer, 0]
+    norms = [heads.head_norm("Q", layer), heads.head_norm("K", layer)]
+
+    def middle(query: int, key: int) -> torch.Tensor:
+        """What stands between W_Q and W_K^T."""
+        sides = []
+        for norm, which in zip(norms, (query, key), strict=True):
+            mean = torch.full((heads.d_head, heads.d_head), 1 / heads.d_head, dtype=heads.dtype)
+            centring = mean if norm is not None and norm.kind == "layernorm" else torch.zeros_like(mean)
+            gain = torch.ones(heads.d_head, dtype=heads.dtype) if norm is None else norm.gain[which]
+            sides.append((torch.eye(heads.d_head, dtype=heads.dtype) - centring) @ gain.diag())
+        return sides[0] @ R @ sides[1].T
+
     if role == "Q":
-        return block.W_Q[0, head] @ R @ block.W_K[0, head // group].T
+        kv = head // group
+        return block.W_Q[0, head] @ middle(head, kv) @ block.W_K[0, kv].T
     readers = range(head * group, (head + 1) * group)
     if role == "K":
-        return torch.cat([block.W_K[0, head] @ R.T @ block.W_Q[0, h].T for h in readers], dim=1)
+        return torch.cat([block.W_K[0, head] @ middle(h, head).T @ block.W_Q[0, h].T for h in readers], dim=1)
     return torch.cat([block.W_V[0, head] @ block.W_O[0, h] for h in readers], dim=1)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "llama-one-kv-head", "gpt_neox", "bert"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama", "llama-one-kv-head", "gpt_neox", "bert", "qwen3", "cohere-normed-queries", "olmo2"]
+)
 @pytest.mark.parametrize("delta", [0, 3])
 def test_composition_score_is_its_definition(name: str, delta: int) -> None:
     heads = headspan.open(tiny(name)).heads()
@@ -136,15 +151,16 @@ def test_relative_rotation_is_the_models_own() -> None:
         turned_q, turned_k = module.apply_rotary_pos_emb(q, k, cos, sin)
         for i, j in ((5, 2), (8, 8), (1, 7)):
             R = relative_rotation(heads, i - j)
-            ours = q[0, 0, i] @ k[0, 0, j] if R is None else q[0, 0, i] @ R @ k[0, 0, j]
+            ours = q[0, 0, i] @ k[0, 0, j] if R is None else q[0, 0, i] @ R[1, 0] @ k[0, 0, j]
             torch.testing.assert_close(ours, turned_q[0, 0, i] @ turned_k[0, 0, j], atol=1e-6, rtol=1e-6)
 
 
 def test_an_unknown_rotary_scheme_defines_only_offset_zero() -> None:
     heads = untrained(layers=2)
-    assert heads.stack.rotary is not None
     stored = heads.reader.stored
-    odd = replace(stored, stack=replace(stored.stack, rotary=replace(heads.stack.rotary, kind="yarn")))
+    records = tuple(replace(record, kind="yarn") for record in stored.stack.rotary)
+    assert len(records) == 2
+    odd = replace(stored, stack=replace(stored.stack, rotary=records))
     yarn = replace(heads, reader=replace(heads.reader, stored=odd))
     affinity.compute(yarn, draws=2)
     with pytest.raises(UnsupportedModel, match=r"rotary frequencies of kind 'yarn' .* only delta = 0 is defined"):

@@ -167,9 +167,13 @@ def test_two_models_in_one_file_are_not_guessed_between(folder: Path, tmp_path: 
         headspan.open(tmp_path)
 
 
-def test_an_unknown_type_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UnsupportedModel, match=r"model_type 'mamba' is not described in headspan; it knows bert, "):
+def test_an_unknown_type_is_refused_with_what_was_seen_and_how_to_describe_it() -> None:
+    with pytest.raises(UnsupportedModel, match=r"model_type 'mamba' is not described .* no attention-looking tensor"):
         headspan.open(({"a": torch.zeros(2)}, {"model_type": "mamba"}))
+    odd = {f"layers.{layer}.attn.mixed_up.weight": torch.zeros(6, 2) for layer in range(3)}
+    expected = r"attention-looking tensors: layers\.\*\.attn\.mixed_up\.weight\. To describe it in a dozen lines"
+    with pytest.raises(UnsupportedModel, match=expected):
+        headspan.open((odd, {"model_type": "odd"}))
 
 
 def test_something_that_is_no_source_is_refused() -> None:

@@ -80,6 +80,20 @@ class Config:
             raise CheckpointError(f"{self.place}: '{names[0]}' is {_short(value)}, not a number")
         return float(value)
 
+    def optional(self, name: str | None) -> float | None:
+        """A number, or None where there is none or it is 0; `outer.inner` reads a nested field."""
+        if name is None:
+            return None
+        outer, _, inner = name.rpartition(".")
+        return (self.part(outer) if outer else self).number(inner, default=0.0) or None
+
+    def part(self, name: str) -> Config:
+        """The nested config under `name`, empty where there is none."""
+        nested = self.get(name)
+        if nested is not None and not isinstance(nested, dict):
+            raise CheckpointError(f"{self.place}: '{name}' is {_short(nested)}, not a nested config")
+        return Config({"model_type": self.fields.get("model_type"), **(nested or {})}, f"{self.place}: '{name}'")
+
 
 def _short(value: object) -> str:
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "an integer of over 30 digits"

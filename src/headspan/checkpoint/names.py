@@ -15,6 +15,9 @@ from headspan.checkpoint.families import Stack
 from headspan.checkpoint.tensors import TensorInfo
 from headspan.errors import CheckpointError, MissingTensor
 
+OTHER_SENSES = re.compile(r"vision|visual|image|audio|speech")
+"""Words in the prefix of a tower that sees or hears, beside the language model in one checkpoint."""
+
 
 @dataclass(frozen=True)
 class StoredNames:
@@ -27,7 +30,9 @@ class StoredNames:
     @classmethod
     def of(cls, infos: Mapping[str, TensorInfo], stack: Stack, place: str) -> StoredNames | None:
         """The spelling of `stack` in a checkpoint, or None where it has no query tensor of any layer."""
-        prefixes = _prefixes(infos, stack.projections["Q"].linear.weight)
+        prefixes = _prefixes(infos, stack)
+        if len(prefixes) > 1 and stack.name != "vision":
+            prefixes = {prefix for prefix in prefixes if not OTHER_SENSES.search(prefix)} or prefixes
         if len(prefixes) > 1:
             raise CheckpointError(
                 f"{place} holds several models, under {', '.join(map(repr, sorted(prefixes)[:4]))}; "
@@ -56,8 +61,9 @@ class StoredNames:
         return self.infos[found]
 
 
-def _prefixes(names: Collection[str], template: str) -> set[str]:
-    before, _, after = template.partition("{layer}")
-    pattern = re.compile(rf"((?:[^\n]*\.)?){re.escape(before)}\d+{re.escape(after)}")
+def _prefixes(names: Collection[str], stack: Stack) -> set[str]:
+    before, _, after = stack.projections["Q"].linear.weight.partition("{layer}")
+    keys = r"\d+" if not stack.layer_keys else "|".join(map(re.escape, stack.layer_keys))
+    pattern = re.compile(rf"((?:[^\n]*\.)?){re.escape(before)}(?:{keys}){re.escape(after)}")
     matches = (pattern.fullmatch(name) for name in names if name.endswith(after))
     return {match[1] for match in matches if match is not None}

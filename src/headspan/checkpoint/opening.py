@@ -9,16 +9,13 @@ from typing import Any
 
 from headspan.checkpoint.checkpoint import Checkpoint
 from headspan.checkpoint.config import Config, read_json
-from headspan.checkpoint.families import FAMILIES
+from headspan.checkpoint.describing import described_stacks, language_config
 from headspan.checkpoint.folder import folder_config, weight_files
 from headspan.checkpoint.in_memory import InMemory
 from headspan.checkpoint.local_files import LocalFiles
-from headspan.checkpoint.names import StoredNames
-from headspan.checkpoint.refusals import packed_format, refuse_packed
-from headspan.checkpoint.stored_stack import StoredStack
 from headspan.checkpoint.tensors import TensorStore
 from headspan.demo import demo_folder
-from headspan.errors import CheckpointError, UnsupportedModel
+from headspan.errors import CheckpointError
 
 
 def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
@@ -84,31 +81,8 @@ def _config(config: Any) -> Config:
 def _checkpoint(
     source: str, config: Config, store: TensorStore, revision: str | None = None, folder: Path | None = None
 ) -> Checkpoint:
-    describe = FAMILIES.get(config.model_type)
-    if describe is None:
-        raise UnsupportedModel(
-            f"model_type {config.model_type!r:.60} is not described in headspan; it knows {', '.join(sorted(FAMILIES))}"
-        )
-    method = packed_format(config, store.infos)
-    stacks: dict[str, StoredStack] = {}
-    for stack in describe(config):
-        names = StoredNames.of(store.infos, stack, f"'{source}'")
-        if names is None:
-            raise _no_attention(source, config, store, stack.projections["Q"].linear.weight, method)
-        stacks[stack.name] = StoredStack(stack, names)
-        stacks[stack.name].check_attention(method)
-    return Checkpoint(source, config, store, stacks, revision, folder)
-
-
-def _no_attention(
-    source: str, config: Config, store: TensorStore, template: str, method: str | None
-) -> CheckpointError | UnsupportedModel:
-    if method is not None:
-        return refuse_packed(method)
-    seen = ", ".join(repr(name) for name in list(store.infos)[:3]) or "no tensor at all"
-    return CheckpointError(
-        f"'{source}' has no tensor named like '{template}', which a {config.model_type} has; found {seen}"
-    )
+    config = language_config(config)
+    return Checkpoint(source, config, store, described_stacks(source, config, store.infos), revision, folder)
 
 
 def _snapshot_revision(folder: Path) -> str | None:

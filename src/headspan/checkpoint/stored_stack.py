@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from headspan.checkpoint.families import Linear, Stack
+from headspan.checkpoint.families import HeadNorm, Linear, Norm, Projection, Stack
 from headspan.checkpoint.names import StoredNames
 from headspan.checkpoint.refusals import check_readable
 from headspan.checkpoint.tensors import TensorInfo
@@ -23,14 +23,20 @@ class StoredStack:
     stack: Stack
     names: StoredNames
 
-    def role_features(self, role: Role) -> tuple[int, int]:
+    def features(self, projection: Projection, role: Role) -> tuple[int, int]:
         """Input and output features of the stored matrix that holds `role`."""
-        n_features, d_model = self.stack.projections[role].rows.n_features, self.stack.d_model
-        return (n_features, d_model) if role == "O" else (d_model, n_features)
+        n_features, d_model = projection.rows.n_features, self.stack.d_model
+        if role == "O":
+            return n_features, d_model
+        return (d_model if projection.latent is None else projection.latent.width), n_features
 
     def role_linear(self, role: Role, layer: int) -> Linear:
         """The matrix that holds `role` in `layer`, with its names written out (root prefix not included)."""
-        return at_layer(self.stack.projections[role].linear, layer)
+        return self.at_layer(self.stack.projections[role].linear, layer)
+
+    def at_layer(self, linear: Linear, layer: int) -> Linear:
+        """`linear` with the layer's key written into its names."""
+        return linear.at(self.stack.key(layer))
 
     def bias_name(self, linear: Linear) -> str | None:
         """The stored name of a bias; None where the family has none in this file, an error where it must have."""
@@ -47,15 +53,46 @@ class StoredStack:
             if all(self.names.find(self.role_linear(role, layer).weight) for role in ROLES)
         )
 
+    @cached_property
+    def other_layers(self) -> tuple[int, ...]:
+        """Layers of another kind (state spaces, convolutions): tensors are stored for them, but no attention."""
+        before, _, _ = self.stack.attention.partition("{layer}")
+        start = len(self.names.prefix + before)
+        homes = {
+            name[start:].partition(".")[0] for name in self.names.infos if name.startswith(self.names.prefix + before)
+        }
+        return tuple(
+            layer
+            for layer in range(self.stack.n_layers)
+            if self.stack.key(layer) in homes
+            and not any(self.names.find(self.role_linear(role, layer).weight) for role in ROLES)
+        )
+
+    @cached_property
+    def attention_layers(self) -> tuple[int, ...]:
+        """All layers but those of another kind, whether their attention is stored or missing."""
+        others = set(self.other_layers)
+        return tuple(layer for layer in range(self.stack.n_layers) if layer not in others)
+
     def check_attention(self, method: str | None) -> None:
         """Hold every stored attention matrix against the config: its shape, and that its dtype is not a packed one."""
         for layer in range(self.stack.n_layers):
-            for role in ROLES:
-                linear = self.role_linear(role, layer)
+            for template, features in self.matrices():
+                linear = self.at_layer(template, layer)
                 found = self.names.find(linear.weight)
                 if found is not None:
                     check_readable(self.names.infos[found], method)
-                    check_shape(self.names.infos[found], stored_shape(linear, *self.role_features(role)))
+                    check_shape(self.names.infos[found], stored_shape(linear, *features))
+
+    def matrices(self) -> Iterator[tuple[Linear, tuple[int, int]]]:
+        """Every distinct attention matrix of a layer, latent ones too, with its input and output features."""
+        seen: dict[Linear, tuple[int, int]] = {}
+        for projections in (self.stack.projections, self.stack.apart):
+            for role, projection in projections.items():
+                seen.setdefault(projection.linear, self.features(projection, role))
+                if projection.latent is not None:
+                    seen.setdefault(projection.latent.linear, (self.stack.d_model, projection.latent.n_features))
+        yield from seen.items()
 
     @cached_property
     def parts(self) -> Parts:
@@ -74,7 +111,9 @@ class StoredStack:
     @cached_property
     def unembedding(self) -> str | None:
         """Stored name of the unembedding; the token table where the two are tied and only one is stored."""
-        own = self.names.find(*self.stack.unembedding.names) if self.stack.unembedding else None
+        if self.stack.unembedding is None:
+            return None
+        own = self.names.find(*self.stack.unembedding.names)
         if own is None and self.stack.tied and self.stack.tokens is not None:
             return self.names.find(*self.stack.tokens.names)
         return own
@@ -83,7 +122,7 @@ class StoredStack:
     def _has_mlp(self) -> bool:
         mlp = self.stack.mlp
         return mlp is not None and all(
-            self.names.find(at_layer(linear, layer).weight)
+            self.names.find(self.at_layer(linear, layer).weight)
             for layer in self.layers_present
             for linear in (*mlp.reads, mlp.write)
         )
@@ -91,7 +130,7 @@ class StoredStack:
     def missing(self) -> list[str]:
         """What the family has and this checkpoint lacks, in words."""
         lacking = []
-        absent = self.stack.n_layers - len(self.layers_present)
+        absent = len(self.attention_layers) - len(self.layers_present)
         if absent:
             lacking.append(f"attention of {absent} of {self.stack.n_layers} layers")
         expected = {"W_E": self.stack.tokens, "W_pos": self.stack.position_table, "W_U": self.stack.unembedding}
@@ -101,20 +140,36 @@ class StoredStack:
         return lacking
 
     def claimed(self) -> Iterator[str]:
-        """Stored names of this stack's attention tensors, each as often as a distinct matrix or bias claims it."""
+        """Stored names of this stack's attention tensors, each as often as a distinct part of the stack claims it."""
         for layer in range(self.stack.n_layers):
-            for linear in dict.fromkeys(self.role_linear(role, layer) for role in ROLES):
+            for template, _ in self.matrices():
+                linear = self.at_layer(template, layer)
                 yield from (name for name in (linear.weight, linear.bias) if name and self.names.find(name))
+            yield from filter(self.names.find, self._other_names(layer))
+
+    def _other_names(self, layer: int) -> Iterator[str]:
+        """Names of what stands beside the matrices: norms of latents, queries and keys, sinks, position terms."""
+        stack, key = self.stack, self.stack.key(layer)
+        latents = {p.latent for ps in (stack.projections, stack.apart) for p in ps.values() if p.latent is not None}
+        for latent in latents:
+            yield from norm_names(latent.norm, key)
+        for norm, heads in ((stack.query_norm, stack.n_heads), (stack.key_norm, stack.n_kv_heads)):
+            if norm is not None:
+                yield from head_norm_names(norm, key, heads)
+        if stack.sinks is not None:
+            yield stack.sinks.format(layer=key)
+        home = stack.attention.format(layer=key)
+        yield from (home + name for name in stack.position_terms)
 
     def unclaimed(self) -> list[str]:
         """Tensors stored beside the attention matrices that no role, norm or known buffer accounts for."""
         claimed = set(self.claimed())
         strangers = []
         for layer in range(self.stack.n_layers):
-            home = self.stack.attention.format(layer=layer)
-            norm = {n.format(layer=layer) for n in (*self.stack.norm.weight, *self.stack.norm.bias)}
+            key = self.stack.key(layer)
+            home = self.stack.attention.format(layer=key)
             buffers = {home + name for name in self.stack.buffers}
-            known = claimed | norm | buffers
+            known = claimed | set(norm_names(self.stack.norm, key)) | buffers
             strangers += [name for name in self._by_home.get(home, ()) if name not in known]
         return strangers
 
@@ -123,7 +178,7 @@ class StoredStack:
         """Names under each layer's attention prefix, relative to the root."""
         prefix = self.names.prefix
         homes: dict[str, list[str]] = {}
-        depth = self.stack.attention.count(".")
+        depth = self.stack.attention.format(layer=self.stack.key(0)).count(".")
         for name in self.names.infos:
             if name.startswith(prefix):
                 relative = name[len(prefix) :]
@@ -132,10 +187,16 @@ class StoredStack:
         return homes
 
 
-def at_layer(linear: Linear, layer: int) -> Linear:
-    """`linear` with the layer's number written into its names."""
-    bias = None if linear.bias is None else linear.bias.format(layer=layer)
-    return Linear(linear.weight.format(layer=layer), bias, linear.bias_required, linear.stored)
+def norm_names(norm: Norm, key: str) -> Iterator[str]:
+    """The names a norm's tensors may have in the layer with that key."""
+    return (name.format(layer=key) for name in (*norm.weight, *norm.bias))
+
+
+def head_norm_names(norm: HeadNorm, key: str, n_heads: int) -> Iterator[str]:
+    """The names of a norm of queries or keys, one by one where each head stores its own."""
+    for template in filter(None, (norm.weight, norm.bias)):
+        heads = range(n_heads) if "{head}" in template else (0,)
+        yield from (template.format(layer=key, head=head) for head in heads)
 
 
 def stored_shape(linear: Linear, n_in: int, n_out: int) -> tuple[int, int]:

@@ -4,7 +4,8 @@ A LayerNorm is x -> g * (x - mean x) / sd x + b. What follows it reads (g * z + 
 being the plain normalised stream, so gain and bias move into the weights without changing what the model computes. z
 has mean zero, so the mean of W's rows over d_model can be removed too, and with it the mean of whatever is written
 into the stream, since every reader discards it: that is centring. An RMSNorm keeps the mean, so centring there would
-change the model and is refused; so is folding where no norm stands before the attention.
+change the model and is refused; so is folding where no norm stands before the attention. A norm of what the attention
+writes (Gemma 2, OLMo 2) moves its gain into W_O; its division by the size of what is written stays outside.
 """
 
 from __future__ import annotations
@@ -34,14 +35,20 @@ def checked_fold(stored: StoredStack, fold: str, center: bool, family: str) -> F
     """The fold state, refused if it is unknown or would change what the model computes."""
     if center and fold == "none":
         raise FoldError('center=True goes with fold="layernorm": only a reader behind a LayerNorm discards the mean')
-    if fold == "layernorm" and stored.stack.norm_place == "after":
+    stack = stored.stack
+    if fold == "layernorm" and stack.norm_place == "after" and stack.write_norm is None:
         raise FoldError(
             f"a {family} applies its norm after the attention, so the attention reads the stream itself and there is "
             'nothing to fold; use fold="none"'
         )
-    if center and stored.stack.norm.kind == "rmsnorm":
+    if center and stack.norm.kind == "rmsnorm":
         raise FoldError(
             f"a {family} uses RMSNorm, which keeps the mean; centring would change the model: use center=False"
+        )
+    if center and stack.norm.absent:
+        raise FoldError(
+            f"layer {stack.norm.absent[0]} of a {family} reads the stream without a norm, and so its mean too; "
+            "centring would change the model: use center=False"
         )
     if fold == "none":
         return "none"

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from headspan._version import __version__
-from headspan.checkpoint import Checkpoint
-from headspan.checkpoint.families import Stack
+from headspan.checkpoint import Checkpoint, StoredStack
+from headspan.checkpoint.families import Projection, Stack
 from headspan.dims import ROLES, Fold, Positions, Role
 from headspan.errors import MissingTensor, ShapeError
 from headspan.heads import tables
 from headspan.heads.block import HeadBlock
 from headspan.heads.folding import NormWeights, checked_fold, fold_label
+from headspan.heads.head_norm import HeadNormWeights, read_head_norm
 from headspan.heads.memory import layers_that_fit
 from headspan.heads.reader import WeightReader, stored_dtype
 from headspan.heads.reading import block_bytes, read_block
@@ -57,7 +59,7 @@ class Heads:
             fold=checked_fold(stored, fold, center, checkpoint.family),
             center=center,
         )
-        return cls(reader, _checked_layers(layers, stored.stack.n_layers))
+        return cls(reader, _checked_layers(layers, stored))
 
     def __repr__(self) -> str:
         return (
@@ -141,20 +143,42 @@ class Heads:
         The budget covers the block and what reading it takes; a block is released when the caller lets go of it.
         """
         wanted = _checked_roles(roles)
-        step = layers_that_fit(memory, *block_bytes(self.reader, wanted))
+        projections = self._projections(wanted)
+        step = layers_that_fit(memory, *block_bytes(self.reader, projections))
         for start in range(0, self.n_layers, step):
-            yield read_block(self.reader, self.layers[start : start + step], wanted)
+            yield read_block(self.reader, self.layers[start : start + step], projections)
+
+    def block_bytes(self, roles: Sequence[str] = ROLES) -> tuple[int, int]:
+        """Bytes that each layer of a block takes, and bytes that reading a block takes once."""
+        return block_bytes(self.reader, self._projections(_checked_roles(roles)))
 
     def layer(self, layer: int, roles: Sequence[str] = ROLES) -> HeadBlock:
         """The heads of one layer, by its number in the model."""
-        if layer not in self.layers:
-            raise ShapeError(f"layer {layer} is not among these heads' layers {_span(self.layers)}")
-        return read_block(self.reader, (layer,), _checked_roles(roles))
+        self._check_layer(layer)
+        return read_block(self.reader, (layer,), self._projections(_checked_roles(roles)))
+
+    def rotary_parts(self, layer: int) -> HeadBlock | None:
+        """The matrices for Q and K that positions turn, where latent attention keeps them apart from W_Q and W_K.
+
+        A logit is then q k + q' R_delta k', with the turned features q' and k'; all heads share one k'.
+        """
+        self._check_layer(layer)
+        return read_block(self.reader, (layer,), self.stack.apart) if self.stack.apart else None
+
+    def head_norm(self, role: Literal["Q", "K"], layer: int) -> HeadNormWeights | None:
+        """The norm of a layer's queries or keys; None in most families."""
+        self._check_layer(layer)
+        return read_head_norm(self.reader, role, layer)
+
+    def sinks(self, layer: int) -> Float[Tensor, " head"] | None:
+        """One logit per head that takes part in the softmax and is dropped; None in most families."""
+        self._check_layer(layer)
+        return None if self.stack.sinks is None else self.reader.vector(self.stack.sinks, layer, (self.n_heads,))
 
     def whole(self, role: str) -> Float[Tensor, "layer heads _ _"]:
         """One role of every layer in one tensor; reads it each time, so keep the result."""
         (wanted,) = _checked_roles((role,))
-        return read_block(self.reader, self.layers, (wanted,)).weight(wanted)
+        return read_block(self.reader, self.layers, self._projections((wanted,))).weight(wanted)
 
     @property
     def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
@@ -220,6 +244,13 @@ class Heads:
             ranks.append((values > tol * values[..., :1]).sum(-1))
         return torch.cat(ranks)
 
+    def _projections(self, roles: Sequence[Role]) -> dict[Role, Projection]:
+        return {role: self.stack.projections[role] for role in roles}
+
+    def _check_layer(self, layer: int) -> None:
+        if layer not in self.layers:
+            raise ShapeError(f"layer {layer} is not among these heads' layers {_span(self.layers)}")
+
     def provenance(self) -> dict[str, str]:
         """Where a result computed from these heads comes from, as flat attributes of a Dataset."""
         return {
@@ -251,14 +282,17 @@ def _checked_device(device: torch.device | str) -> torch.device:
         raise ShapeError(f"{device!r} is not a device; write it like cpu, cuda or cuda:1") from problem
 
 
-def _checked_layers(layers: Sequence[int] | range | None, n_layers: int) -> tuple[int, ...]:
+def _checked_layers(layers: Sequence[int] | range | None, stored: StoredStack) -> tuple[int, ...]:
     if layers is None:
-        return tuple(range(n_layers))
-    chosen = tuple(layers)
+        return stored.attention_layers
+    chosen, n_layers = tuple(layers), stored.stack.n_layers
     wrong = [layer for layer in chosen if not isinstance(layer, int) or not 0 <= layer < n_layers]
     if wrong or not chosen or len(set(chosen)) < len(chosen):
         problem = f"layer {wrong[0]!r}" if wrong else "an empty or repeating choice of layers"
         raise ShapeError(f"{problem} does not fit a model with layers 0..{n_layers - 1}")
+    other = next((layer for layer in chosen if layer in stored.other_layers), None)
+    if other is not None:
+        raise ShapeError(f"layer {other} has no attention; those that have are {_span(stored.attention_layers)}")
     return chosen
 
 

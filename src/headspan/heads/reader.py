@@ -54,22 +54,32 @@ class WeightReader:
         weight, *bias = self._read(self.linear_shapes(linear, n_in, n_out))
         return (weight if linear.stored == "in_out" else weight.T), bias[0] if bias else None
 
-    def norm(self, norm: Norm, layer: int | None = None) -> NormWeights:
-        """A norm's gain and bias."""
+    def norm(self, norm: Norm, layer: int | None = None, width: int | None = None) -> NormWeights:
+        """A norm's gain and bias; a gain of ones where the norm has no parameters or the layer no norm."""
+        width = self.d_model if width is None else width
+        if not norm.weight or layer in norm.absent:
+            return NormWeights(norm.kind, torch.ones(width, dtype=self.dtype, device=self.device), None, norm.eps)
+        key = "" if layer is None else self.stored.stack.key(layer)
         names = self.stored.names
-        weight = names.require(*(name.format(layer=layer) for name in norm.weight)).name
-        bias = names.find(*(name.format(layer=layer) for name in norm.bias)) if norm.bias else None
-        gain, *shift = self._read({name: (self.d_model,) for name in (weight, bias) if name is not None})
+        weight = names.require(*(name.format(layer=key) for name in norm.weight)).name
+        bias = names.find(*(name.format(layer=key) for name in norm.bias)) if norm.bias else None
+        gain, *shift = self._read({name: (width,) for name in (weight, bias) if name is not None})
         return NormWeights(
             norm.kind, gain + norm.offset if norm.offset else gain, shift[0] if shift else None, norm.eps
         )
 
-    def rows(self, name: str) -> Tensor:
-        """An embedding table [rows, d_model] by its stored name."""
+    def vector(self, template: str, layer: int, shape: tuple[int, ...]) -> Tensor:
+        """One tensor of a layer, by its template."""
+        info = self.stored.names.require(template.format(layer=self.stored.stack.key(layer)))
+        return self._read({info.name: shape})[0]
+
+    def rows(self, name: str, width: int | None = None) -> Tensor:
+        """An embedding table [rows, d_model, or another width] by its stored name; a leading axis of one is dropped."""
         shape = self.checkpoint.store.infos[name].shape
-        if len(shape) != 2:
+        if len(shape) != 2 and not (len(shape) == 3 and shape[0] == 1):
             raise CheckpointError(f"tensor '{name}' has shape {shape}; an embedding table has two axes")
-        return self._read({name: (shape[0], self.d_model)})[0]
+        expected = (*shape[:-1], self.d_model if width is None else width)
+        return self._read({name: expected})[0].reshape(expected[-2:])
 
     def _read(self, shapes: Mapping[str, tuple[int, ...]]) -> list[Tensor]:
         tensors = self.checkpoint.take(shapes)

@@ -2,61 +2,79 @@
 
 1. Name the distinct stored tensors that the wanted roles need (a fused tensor is read once for all its roles).
 2. Read layer by layer into one buffer per tensor; a single layer that needs no conversion is not copied at all.
-3. View each buffer as heads; fold and centre if asked.
+3. View each buffer as heads; where heads read a latent space, multiply by the matrix that leads there.
+4. Fold and centre if asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from headspan.checkpoint.families import Linear
-from headspan.checkpoint.stored_stack import at_layer
-from headspan.dims import Role
+from headspan.checkpoint.families import Latent, Linear, Norm, Projection
+from headspan.dims import KV_ROLES, Role
 from headspan.errors import CheckpointError
 from headspan.heads.block import HeadBlock
 from headspan.heads.folding import centred, folded_reader
 from headspan.heads.reader import WeightReader
 from headspan.heads.views import head_features, head_weights
 
+Projections = Mapping[Role, Projection]
+Buffers = Mapping[Linear, tuple[Tensor, Tensor | None]]
 
-def block_bytes(reader: WeightReader, roles: Sequence[Role]) -> tuple[int, int]:
+
+def block_bytes(reader: WeightReader, projections: Projections) -> tuple[int, int]:
     """Bytes that each layer of a block takes, and bytes that reading takes once, for these roles."""
-    stack = reader.stored.stack
-    linears = {stack.projections[role].linear: reader.stored.role_features(role) for role in roles}
-    items = sum(n_in * n_out + n_out for n_in, n_out in linears.values())
-    rows = [stack.projections[role].rows for role in roles]
-    folded = 0 if reader.fold == "none" else sum(r.n_heads * r.d_head * (reader.d_model + 1) for r in rows)
-    return (items + folded) * reader.dtype.itemsize, items * reader.stored_dtype.itemsize
+    items = sum(n_in * n_out + n_out for n_in, n_out in _features(reader, projections).values())
+    copied = [
+        projection.rows.n_heads * projection.rows.d_head * (reader.d_model + 1)
+        for projection in projections.values()
+        if reader.fold != "none" or projection.latent is not None
+    ]
+    return (items + sum(copied)) * reader.dtype.itemsize, items * reader.stored_dtype.itemsize
 
 
-def read_block(reader: WeightReader, layers: Sequence[int], roles: Sequence[Role]) -> HeadBlock:
-    """The weights of `roles` in `layers`, folded and centred as the reader says."""
-    buffers = _stored_buffers(reader, layers, roles)
+def read_block(reader: WeightReader, layers: Sequence[int], projections: Projections) -> HeadBlock:
+    """The weights of some roles in `layers`, folded and centred as the reader says."""
+    buffers = _stored_buffers(reader, layers, projections)
     weights: dict[Role, Tensor] = {}
     biases: dict[Role, Tensor | None] = {}
-    for role in roles:
-        projection = reader.stored.stack.projections[role]
+    for role, projection in projections.items():
         matrix, bias = buffers[projection.linear]
         weights[role] = head_weights(matrix, projection.rows, projection.linear.stored, role)
         biases[role] = bias if bias is None or role == "O" else head_features(bias, projection.rows)
+        if projection.latent is not None:
+            weights[role], biases[role] = _through_latent(
+                reader, layers, projection.latent, buffers, weights[role], biases[role]
+            )
     if reader.fold == "layernorm":
-        for role in roles:
-            fold = _centred_writer if role == "O" else _folded_reader
-            weights[role], biases[role] = fold(reader, layers, weights[role], biases[role])
+        for role in projections:
+            fold = _folded_writer if role == "O" else _folded_reader
+            weights[role], biases[role] = fold(reader, layers, role, weights[role], biases[role])
     return HeadBlock(tuple(layers), weights, biases)
 
 
-def _stored_buffers(
-    reader: WeightReader, layers: Sequence[int], roles: Sequence[Role]
-) -> dict[Linear, tuple[Tensor, Tensor | None]]:
+def _features(reader: WeightReader, projections: Projections) -> dict[Linear, tuple[int, int]]:
+    """Every distinct stored matrix that these roles need, with its input and output features."""
+    features: dict[Linear, tuple[int, int]] = {}
+    for role, projection in projections.items():
+        features[projection.linear] = reader.stored.features(projection, role)
+        if projection.latent is not None:
+            features[projection.latent.linear] = (reader.d_model, projection.latent.n_features)
+    return features
+
+
+def _stored_buffers(reader: WeightReader, layers: Sequence[int], projections: Projections) -> Buffers:
     """The stored matrices and biases of a block, one buffer [layer, ...] for each distinct stored tensor."""
-    templates = {reader.stored.stack.projections[role].linear: reader.stored.role_features(role) for role in roles}
+    templates = _features(reader, projections)
     buffers: dict[tuple[Linear, int], Tensor] = {}
     for index, layer in enumerate(layers):
-        parts = {linear: reader.linear_shapes(at_layer(linear, layer), *n) for linear, n in templates.items()}
+        parts = {
+            linear: reader.linear_shapes(reader.stored.at_layer(linear, layer), *n) for linear, n in templates.items()
+        }
         tensors = reader.checkpoint.take({name: shape for part in parts.values() for name, shape in part.items()})
         for linear, part in parts.items():
             if index > 0 and (len(part) > 1) != ((linear, 1) in buffers):
@@ -72,22 +90,55 @@ def _stored_buffers(
     return {linear: (buffers[linear, 0], buffers.get((linear, 1))) for linear in templates}
 
 
+def _through_latent(
+    reader: WeightReader,
+    layers: Sequence[int],
+    latent: Latent,
+    buffers: Buffers,
+    weight: Float[Tensor, "layer head latent d_head"],
+    bias: Float[Tensor, "layer head d_head"] | None,
+) -> tuple[Float[Tensor, "layer head d_model d_head"], Float[Tensor, "layer head d_head"] | None]:
+    """What heads read of the stream through a latent space: W_down diag(gain) W_up, and the bias it makes."""
+    matrix, down_bias = buffers[latent.linear]
+    down = (matrix if latent.linear.stored == "in_out" else matrix.mT)[..., : latent.width]
+    gain = torch.stack([reader.norm(latent.norm, layer, latent.width).gain for layer in layers])
+    if down_bias is not None:
+        shift = ((down_bias[..., : latent.width] * gain)[:, None, None, :] @ weight).squeeze(-2)
+        bias = shift if bias is None else bias + shift
+    return (down * gain[:, None, :])[:, None] @ weight, bias
+
+
 def _folded_reader(
-    reader: WeightReader, layers: Sequence[int], weight: Tensor, bias: Tensor | None
+    reader: WeightReader, layers: Sequence[int], role: Role, weight: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
+    norm = _norm_before(reader, role)
+    if norm is None:
+        return weight, bias
     folded = [
-        folded_reader(
-            weight[i], None if bias is None else bias[i], reader.norm(reader.stored.stack.norm, layer), reader.center
-        )
+        folded_reader(weight[i], None if bias is None else bias[i], reader.norm(norm, layer), reader.center)
         for i, layer in enumerate(layers)
     ]
     shifts = [shift for _, shift in folded if shift is not None]
     return torch.stack([weight for weight, _ in folded]), torch.stack(shifts) if shifts else None
 
 
-def _centred_writer(
-    reader: WeightReader, layers: Sequence[int], weight: Tensor, bias: Tensor | None
+def _norm_before(reader: WeightReader, role: Role) -> Norm | None:
+    """The norm behind which a role reads; None where it reads a stream as it is."""
+    stack = reader.stored.stack
+    if stack.reads_memory and role in KV_ROLES:
+        return stack.memory_norm
+    return stack.norm if stack.norm_place == "before" else None
+
+
+def _folded_writer(
+    reader: WeightReader, layers: Sequence[int], role: Role, weight: Tensor, bias: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
+    """What heads write, times the gain of a norm behind them if there is one, and centred if asked."""
+    norm = reader.stored.stack.write_norm
+    if norm is not None:
+        gain = torch.stack([reader.norm(norm, layer).gain for layer in layers])
+        weight = weight * gain[:, None, None, :]
+        bias = None if bias is None else bias * gain
     if not reader.center:
         return weight, bias
     return centred(weight), None if bias is None else centred(bias)

@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.checkpoint.families import Table
-from headspan.checkpoint.stored_stack import at_layer
 from headspan.errors import MissingTensor
 from headspan.heads.folding import centred, folded_reader
 from headspan.heads.reader import WeightReader
@@ -47,7 +46,10 @@ def unembedding(reader: WeightReader) -> Float[Tensor, "d_model token"]:
     stored = reader.stored
     if stored.unembedding is None:
         raise MissingTensor(f"'{reader.checkpoint.source}' has no unembedding, and it is not tied to the token table")
-    weight = reader.rows(stored.unembedding).T
+    table = stored.stack.unembedding
+    weight = reader.rows(stored.unembedding, None if table is None else table.width).T
+    if table is not None and table.through is not None:
+        weight = reader.linear(table.through, reader.d_model, weight.shape[0])[0] @ weight
     if reader.fold == "none" or stored.stack.final_norm is None:
         return weight
     folded, _ = folded_reader(weight, None, reader.norm(stored.stack.final_norm), reader.center)
@@ -58,9 +60,14 @@ def mlp_weights(reader: WeightReader, layer: int) -> MLPWeights:
     """The MLP of one layer."""
     mlp = reader.stored.stack.mlp
     if mlp is None:
-        raise MissingTensor(f"a {reader.checkpoint.family} has no MLP that headspan describes")
-    reads = [reader.linear(at_layer(linear, layer), reader.d_model, mlp.width) for linear in mlp.reads]
-    W_out, b_out = reader.linear(at_layer(mlp.write, layer), mlp.width, reader.d_model)
+        kind = "a mixture of experts, not one MLP" if reader.stored.stack.experts else "no MLP in this stack"
+        raise MissingTensor(f"a {reader.checkpoint.family} has {kind}")
+    n_read = 2 * mlp.width if mlp.fused else mlp.width
+    stored = reader.stored
+    reads = [reader.linear(stored.at_layer(linear, layer), reader.d_model, n_read) for linear in mlp.reads]
+    if mlp.fused:
+        reads = [half for weight, bias in reads for half in _halves(weight, bias)]
+    W_out, b_out = reader.linear(stored.at_layer(mlp.write, layer), mlp.width, reader.d_model)
     if reader.fold == "layernorm" and mlp.norm is not None:
         norm = reader.norm(mlp.norm, layer)
         reads = [folded_reader(weight, bias, norm, reader.center) for weight, bias in reads]
@@ -72,10 +79,19 @@ def mlp_weights(reader: WeightReader, layer: int) -> MLPWeights:
     )
 
 
+def _halves(weight: Tensor, bias: Tensor | None) -> list[tuple[Tensor, Tensor | None]]:
+    """Gate and up out of one matrix that holds both."""
+    biases = (None, None) if bias is None else bias.chunk(2)
+    return list(zip(weight.chunk(2, dim=-1), biases, strict=True))
+
+
 def _written(reader: WeightReader, rows: Tensor) -> Tensor:
     """Rows that are added to the stream, centred if the heads are."""
     return centred(rows) if reader.center else rows
 
 
 def _table_rows(reader: WeightReader, table: Table) -> Tensor:
-    return reader.rows(reader.stored.names.require(*table.names).name)[table.unused_rows :]
+    rows = reader.rows(reader.stored.names.require(*table.names).name, table.width)[table.unused_rows :]
+    if table.through is None:
+        return rows
+    return rows @ reader.linear(table.through, rows.shape[-1], reader.d_model)[0]

@@ -1,24 +1,79 @@
 """Every supported family of models, by the `model_type` of its config.
 
-To add one: where it keeps query, key, value and output apart, add a row to `separate.LAYOUTS`; where it fuses them,
-write a small file with a `describe_...` function and register it here.
+To add one, write a `Layout` record (in `decoders`, `encoders` or `several_stacks`); only a family whose weights do not
+fit that table needs a `describe_...` function of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable
 
 from headspan.checkpoint.config import Config
-from headspan.checkpoint.families.description import MLP, Linear, Norm, Projection, Rotary, Rows, Stack, Stored, Table
-from headspan.checkpoint.families.gpt2 import describe_gpt2
-from headspan.checkpoint.families.gpt_neox import describe_gpt_neox
-from headspan.checkpoint.families.separate import LAYOUTS, describe_separate
+from headspan.checkpoint.families.decoders import DECODERS
+from headspan.checkpoint.families.deepseek import describe_deepseek
+from headspan.checkpoint.families.description import Shape, Stack
+from headspan.checkpoint.families.encoders import ENCODERS, VIT, VIT_IN_MEMORY, describe_albert
+from headspan.checkpoint.families.layout import Layout, describe
+from headspan.checkpoint.families.parts import (
+    MLP,
+    HeadNorm,
+    Latent,
+    Linear,
+    Norm,
+    NormKind,
+    Projection,
+    Rows,
+    Stored,
+    Table,
+)
+from headspan.checkpoint.families.rotations import Rotary
+from headspan.checkpoint.families.several_stacks import SEVERAL
 
-FAMILIES: Mapping[str, Callable[[Config], tuple[Stack, ...]]] = {
-    "gpt2": describe_gpt2,
-    "gpt_neox": describe_gpt_neox,
-    **{model_type: partial(describe_separate, layout) for layout in LAYOUTS for model_type in layout.model_types},
+Family = Callable[[Config], tuple[Stack, ...]]
+
+FAMILIES: dict[str, Family] = {
+    "albert": describe_albert,
+    "deepseek_v2": describe_deepseek,
+    "deepseek_v3": describe_deepseek,
 }
 
-__all__ = ["FAMILIES", "MLP", "Linear", "Norm", "Projection", "Rotary", "Rows", "Stack", "Stored", "Table"]
+
+def register(*layouts: Layout) -> None:
+    """Make a family known: the layouts of all its stacks, which share one `model_type`.
+
+    Several layouts of one stack are alternative spellings; the one that a checkpoint uses is found when it is opened.
+    """
+
+    def described(config: Config) -> tuple[Stack, ...]:
+        return tuple(describe(layout, config) for layout in layouts)
+
+    FAMILIES[layouts[0].model_type] = described
+
+
+def _register_all(families: Iterable[tuple[Layout, ...]]) -> None:
+    for layouts in families:
+        register(*layouts)
+
+
+_register_all((layout,) for layout in (*DECODERS, *ENCODERS))
+_register_all((*SEVERAL, (VIT, VIT_IN_MEMORY)))
+
+__all__ = [
+    "FAMILIES",
+    "MLP",
+    "Family",
+    "HeadNorm",
+    "Latent",
+    "Layout",
+    "Linear",
+    "Norm",
+    "NormKind",
+    "Projection",
+    "Rotary",
+    "Rows",
+    "Shape",
+    "Stack",
+    "Stored",
+    "Table",
+    "register",
+]

@@ -9,105 +9,16 @@ whatever a checkpoint puts before them (`transformer.`, `model.`, `bert.`) is fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from headspan.checkpoint.config import MAX_HEADS, MAX_LAYERS, MAX_WIDTH, Config
+from headspan.checkpoint.families.parts import MLP, HeadNorm, Norm, Projection, Table
+from headspan.checkpoint.families.rotations import Rotary
 from headspan.dims import Positions, Role
 from headspan.errors import CheckpointError
 
-Stored = Literal["out_in", "in_out"]
-"""Axis order of a stored matrix: `out_in` as torch's Linear keeps it, `in_out` as GPT-2's Conv1D does."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Which of a projection's output features belong to which head.
-
-    The features form `n_groups` equal groups of `group_rows`; in each group, `per_group` heads of `d_head` features
-    lie one after another from `start` on. A plain projection is one group. A fused tensor that keeps query, key and
-    value of a head together has one group per head.
-    """
-
-    n_groups: int
-    group_rows: int
-    start: int
-    per_group: int
-    d_head: int
-
-    @classmethod
-    def plain(cls, n_heads: int, d_head: int) -> Rows:
-        return cls(1, n_heads * d_head, 0, n_heads, d_head)
-
-    @property
-    def n_heads(self) -> int:
-        return self.n_groups * self.per_group
-
-    @property
-    def n_features(self) -> int:
-        """Output features of the whole stored tensor."""
-        return self.n_groups * self.group_rows
-
-
-@dataclass(frozen=True)
-class Linear:
-    """A stored matrix with its bias; `bias_required` is False where only the file knows whether there is one."""
-
-    weight: str
-    bias: str | None = None
-    bias_required: bool = False
-    stored: Stored = "out_in"
-
-
-@dataclass(frozen=True)
-class Projection:
-    """One role of one layer: a matrix, and the part of it that is this role's. For O the rows count input features."""
-
-    linear: Linear
-    rows: Rows
-
-
-@dataclass(frozen=True)
-class Norm:
-    """A LayerNorm or RMSNorm. Alternative names cover older spellings; the gain is `offset` + the stored weight."""
-
-    kind: Literal["layernorm", "rmsnorm"]
-    weight: tuple[str, ...]
-    bias: tuple[str, ...] = ()
-    eps: float = 1e-5
-    offset: float = 0.0
-
-
-@dataclass(frozen=True)
-class MLP:
-    """The matrices that read the stream (one, or gate and up), the one that writes it, and the norm before them."""
-
-    reads: tuple[Linear, ...]
-    write: Linear
-    width: int
-    norm: Norm | None = None
-
-
-@dataclass(frozen=True)
-class Rotary:
-    """How positions turn queries and keys: the first `dims` features of a head, in pairs (i, i + dims/2).
-
-    Pair i turns by `theta ** (-2 i / dims) / factor` radians per position. `kind` is the config's own word; where it is
-    neither "default" nor "linear" the frequencies depend on more than this record holds.
-    """
-
-    theta: float
-    dims: int
-    kind: str = "default"
-    factor: float = 1.0
-
-
-@dataclass(frozen=True)
-class Table:
-    """An embedding table; `unused_rows` at its top are never looked up and are dropped."""
-
-    names: tuple[str, ...]
-    unused_rows: int = 0
+StackName = Literal["decoder", "encoder", "cross", "text", "vision"]
 
 
 @dataclass(frozen=True)
@@ -135,15 +46,16 @@ class Shape:
         heads: str = "num_attention_heads",
         width: str = "hidden_size",
         kv_heads: str = "num_key_value_heads",
+        head_width: str = "head_dim",
     ) -> Shape:
         n_heads = config.integer(heads, "num_attention_heads", most=MAX_HEADS)
         d_model = config.integer(width, "hidden_size", most=MAX_WIDTH)
-        if config.get("head_dim") is None and d_model % n_heads:
+        if config.get(head_width) is None and d_model % n_heads:
             raise CheckpointError(
                 f"{config.place}: '{width}' = {d_model} is not divisible by '{heads}' = {n_heads}, "
-                "and there is no 'head_dim'"
+                f"and there is no '{head_width}'"
             )
-        d_head = config.integer("head_dim", most=MAX_WIDTH, default=max(d_model // n_heads, 1))
+        d_head = config.integer(head_width, most=MAX_WIDTH, default=max(d_model // n_heads, 1))
         return cls(
             n_layers=config.integer(layers, "num_hidden_layers", most=MAX_LAYERS),
             n_heads=n_heads,
@@ -158,27 +70,60 @@ class Shape:
 class Stack:
     """One column of attention layers and everything around it that headspan can hand out."""
 
-    name: Literal["decoder", "encoder"]
+    name: StackName
     shape: Shape
     causal: bool
+    layer_keys: tuple[str, ...] = ()
+    """What stands for `{layer}` in names, layer by layer; the layer's number where this is empty."""
+    repeats: int = 1
+    """How often the model runs through these layers (ALBERT shares one layer among twelve)."""
+
     positions: Positions
-    rotary: Rotary | None = None
+    rotary: tuple[Rotary, ...] = ()
+    """One record per layer; empty for a model without rotary positions."""
     scale: tuple[float, ...]
     """Factor on the logits, layer by layer."""
+    softcap: float | None = None
+    """Logits are squashed to `softcap * tanh(logits / softcap)`."""
+    clip: float | None = None
+    """Queries, keys and values are clipped to [-clip, clip]."""
+
     attention: str
     """Template of the prefix under which a layer keeps its attention tensors; each of them is claimed by a role."""
     projections: Mapping[Role, Projection]
+    apart: Mapping[Role, Projection] = field(default_factory=dict)
+    """Latent attention keeps the features that positions turn in matrices of their own, for Q and K."""
+    query_norm: HeadNorm | None = None
+    key_norm: HeadNorm | None = None
+    sinks: str | None = None
+    """One logit per head that takes part in the softmax and is then dropped, so that a pattern's row sums to less."""
+    position_terms: tuple[str, ...] = ()
+    """What is stored under `attention` for relative positions; their part of the logits is not a head's weight."""
     buffers: tuple[str, ...] = ()
     """What is stored under `attention` but is no weight (causal masks, rotary frequencies)."""
+
     norm: Norm
     norm_place: Literal["before", "after"]
     """Whether the attention reads the normed stream, or the norm follows it."""
+    write_norm: Norm | None = None
+    """A norm of what the attention writes, before it is added to the stream."""
+    reads_memory: bool = False
+    """Cross-attention: keys and values read another stack's output, and so nothing that this stack writes."""
+    memory_norm: Norm | None = None
+    """The norm behind which keys and values read that output."""
+
     mlp: MLP | None
+    experts: bool = False
+    """The MLP is a mixture of experts, which headspan does not hand out."""
     tokens: Table | None
     position_table: Table | None = None
     unembedding: Table | None = None
     tied: bool = False
     final_norm: Norm | None = None
+
+    def key(self, layer: int) -> str:
+        """What stands for `{layer}` in the names of a layer."""
+        return self.layer_keys[layer] if self.layer_keys else str(layer)
 
     @property
     def n_layers(self) -> int:
@@ -203,27 +148,3 @@ class Stack:
     @property
     def d_value(self) -> int:
         return self.shape.d_value
-
-
-def rotary(config: Config, d_head: int, default_share: float = 1.0) -> Rotary:
-    """The rotary settings of a config, under their present and their older names."""
-    nested = config.get("rope_parameters", "rope_scaling")
-    settings = Config({**config.fields, **(nested if isinstance(nested, dict) else {})}, config.place)
-    share = settings.number("partial_rotary_factor", "rotary_pct", default=default_share)
-    kind = settings.get("rope_type", "type") or "default"
-    return Rotary(
-        theta=settings.number("rope_theta", "rotary_emb_base", default=10_000.0),
-        dims=int(d_head * share),
-        kind=str(kind),
-        factor=settings.number("factor", default=1.0) if kind == "linear" else 1.0,
-    )
-
-
-def layer_norm(name: str, eps: float) -> Norm:
-    """A LayerNorm under its torch names, or the `gamma` and `beta` of early BERT files."""
-    return Norm("layernorm", (f"{name}.weight", f"{name}.gamma"), (f"{name}.bias", f"{name}.beta"), eps)
-
-
-def rms_norm(name: str, eps: float, offset: float = 0.0) -> Norm:
-    """An RMSNorm; Gemma stores its gain less one, which is `offset=1`."""
-    return Norm("rmsnorm", (f"{name}.weight",), (), eps, offset)

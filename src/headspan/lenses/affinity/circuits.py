@@ -4,10 +4,10 @@ For the composition score ||M N||_F / (||M||_F ||N||_F) of a source's M = W_V W_
 product is formed. ||M N||_F = ||S^T D||_F with two [d_model, d_head] factors, because multiplying by a matrix with
 orthonormal rows changes no norm:
 
-    source       S = (R_V W_O)^T             with R_V^T R_V = W_V^T W_V
-    through Q    D = W_Q R_delta L_K         with L_K L_K^T = W_K^T W_K
-    through K    D = W_K R_delta^T L_Q       with L_Q L_Q^T = sum of W_Q^T W_Q over the queries that read this kv head
-    through V    D = W_V L_O                 with L_O L_O^T = sum of W_O W_O^T over the same queries
+    source       S = (R_V W_O)^T     with R_V^T R_V = W_V^T W_V
+    through Q    D = A L_K           with L_K L_K^T = B^T B, where W_QK = A B^T (`headspan.heads.bilinear`)
+    through K    D = B L_Q           with L_Q L_Q^T = sum of A^T A over the queries that read this kv head
+    through V    D = W_V L_O         with L_O L_O^T = sum of W_O W_O^T over the same queries
 
 With grouped heads the sums make one score per kv head: what reaches all its readers together. Without groups they are
 the usual W_K W_Q^T and W_V W_O.
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headspan.dims import ROLES, Role
 from headspan.heads import HeadBlock, Heads
-from headspan.heads.rotary import relative_rotation
+from headspan.heads.bilinear import bilinear_factors
 from headspan.subspaces import Subspace, orthonormal_basis
 from headspan.subspaces.subspace import concatenated
 from headspan.threads import one_thread
@@ -71,16 +71,14 @@ def measured_circuits(
 def _factors(heads: Heads, block: HeadBlock, delta: int) -> dict[str, Tensor]:
     """The four factors of every head in a block, each [layer, head or kv head, d_model, d_head]."""
     group = heads.n_heads // heads.n_kv_heads
-    W_Q, W_K, W_V, W_O = block.W_Q, block.W_K, block.W_V, block.W_O
-    gram_Q, gram_K, gram_V, gram_O = W_Q.mT @ W_Q, W_K.mT @ W_K, W_V.mT @ W_V, W_O @ W_O.mT
-    R = relative_rotation(heads, delta)
-    turned_Q = W_Q if R is None else W_Q @ R
-    turned_K = W_K if R is None else W_K @ R.mT
+    A, B = bilinear_factors(heads, block, delta)
+    W_V, W_O = block.W_V, block.W_O
+    gram_Q, gram_K, gram_V, gram_O = A.mT @ A, B.mT @ B, W_V.mT @ W_V, W_O @ W_O.mT
     root_V = heads.per_query_head(_root(gram_V))
     return {
         "writer": (root_V.mT @ W_O).mT,
-        "Q": turned_Q @ heads.per_query_head(_root(gram_K)),
-        "K": turned_K @ _root(_sum_over_readers(gram_Q, group)),
+        "Q": A @ heads.per_query_head(_root(gram_K)),
+        "K": B @ _root(_sum_over_readers(gram_Q, group)),
         "V": W_V @ _root(_sum_over_readers(gram_O, group)),
     }
 

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from headspan.errors import ShapeError
 from headspan.heads import HeadBlock, Heads
+from headspan.heads.bilinear import bilinear_factors
 from headspan.heads.memory import memory_bytes
-from headspan.heads.reading import block_bytes
 from headspan.subspaces import Factored, Subspace, intersection, orthonormal_basis, subspace_sum
 
 SPACES = ("sum", "intersection", "qk")
@@ -98,7 +98,7 @@ def space_blocks(heads: Heads, choice: SpaceChoice, memory: int | str) -> Iterat
     a single layer may have all of it.
     """
     budget = memory_bytes(memory)
-    per_layer, once = block_bytes(heads.reader, ("Q", "K"))
+    per_layer, once = heads.block_bytes(("Q", "K"))
     for block in heads.blocks(min(budget, max(budget // 8, per_layer + once)), ("Q", "K")):
         yield block_spaces(heads, block, choice)
 
@@ -113,7 +113,8 @@ def block_spaces(heads: Heads, block: HeadBlock, choice: SpaceChoice) -> BlockSp
     elif choice.space == "intersection":
         attention = intersection(query, per_head, choice.angle_tolerance)
     else:
-        attention = _leading_space(W_Q, heads.per_query_head(W_K), choice)
+        A, B = bilinear_factors(heads, block)
+        attention = _leading_space(A.to(choice.dtype), heads.per_query_head(B).to(choice.dtype), choice)
     b_Q, b_K = (None if bias is None else bias.to(choice.dtype) for bias in (block.b_Q, block.b_K))
     defined = (query.rank > 0) & (per_head.rank > 0)
     return BlockSpaces(block.layers, W_Q, W_K, b_Q, b_K, query, key, _only(attention, defined))
@@ -129,9 +130,9 @@ def expanded(heads: Heads, key: Subspace) -> Subspace:
     return key[:, torch.arange(heads.n_heads) // (heads.n_heads // heads.n_kv_heads)]
 
 
-def _leading_space(W_Q: Tensor, W_K: Tensor, choice: SpaceChoice) -> Subspace:
-    """The span of the leading singular vectors of W_Q W_K^T, those of both sides together."""
-    U, S, Vh = Factored(W_Q, W_K).svd()
+def _leading_space(A: Tensor, B: Tensor, choice: SpaceChoice) -> Subspace:
+    """The span of the leading singular vectors of W_QK = A B^T, those of both sides together."""
+    U, S, Vh = Factored(A, B).svd()
     r = choice.qk_rank
     kept = S[..., :r] > choice.tolerance * S[..., :1]
     rank = kept.sum(-1)

@@ -1,0 +1,78 @@
+"""A guess at a family that nobody described: four separate matrices under familiar names.
+
+1. Find the query matrix of any layer by its name, and key, value and output beside it.
+2. Take the shapes from the usual config fields, and hold them against the stored ones.
+3. Everything that names and shapes do not show (norms of queries, position schemes) stays unsaid, and the user is
+   warned that the description is a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from headspan.checkpoint.config import Config
+from headspan.checkpoint.families.description import Stack
+from headspan.checkpoint.families.layout import Layout, describe
+
+QKV_NAMES = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("query", "key", "value"),
+    ("q", "k", "v"),
+    ("wq", "wk", "wv"),
+    ("to_q", "to_k", "to_v"),
+    ("q_lin", "k_lin", "v_lin"),
+)
+OUTPUT_NAMES = ("o_proj", "out_proj", "dense", "o", "wo", "to_out", "out_lin", "output.dense", "proj", "c_proj")
+NORM_NAMES = (
+    "input_layernorm", "ln_1", "norm1", "attention_norm", "pre_norm", "self_attn_layer_norm", "layer_norm1",
+    "operator_norm", "layernorm_before", "attn_norm", "norm",
+)  # fmt: skip
+TOKEN_NAMES = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embeddings.word_embeddings.weight")
+ATTENTION_WORDS = re.compile(r"attn|attention|q_proj|qkv|query|\bwq\b", re.IGNORECASE)
+
+
+def guessed_stack(config: Config, names: Collection[str]) -> Stack | None:
+    """A description that fits the names, or None."""
+    for qkv in QKV_NAMES:
+        pattern = re.compile(rf"(?:.*?\.)?([A-Za-z_]+\.\d+\.)((?:[A-Za-z_]+\.)+){qkv[0]}\.weight")
+        for name in names:
+            match = pattern.fullmatch(name)
+            if match is not None:
+                return _stack(config, names, match[1], match[2], qkv)
+    return None
+
+
+def attention_looking(names: Collection[str]) -> list[str]:
+    """Names that seem to belong to attention, numbers of layers written as `*`."""
+    seen = (re.sub(r"\.\d+\.", ".*.", name) for name in names if ATTENTION_WORDS.search(name))
+    return list(dict.fromkeys(seen))
+
+
+def _stack(config: Config, names: Collection[str], layer: str, home: str, qkv: tuple[str, str, str]) -> Stack | None:
+    known = set(names)
+    start = next(name for name in names if name.endswith(f"{layer}{home}{qkv[0]}.weight"))
+    root = start[: -len(f"{layer}{home}{qkv[0]}.weight")]
+    here = root + layer
+    # The output may stand one level above query, key and value, as it does in BERT and ViT.
+    homes = (home, home.rpartition(".")[0].rpartition(".")[0] + "." if home.count(".") > 1 else home)
+    outputs = [place + name for place in homes for name in OUTPUT_NAMES if f"{here}{place}{name}.weight" in known]
+    if not outputs or not all(f"{here}{home}{name}.weight" in known for name in qkv):
+        return None
+    norm = next((name for name in NORM_NAMES if f"{here}{name}.weight" in known), None)
+    template = re.sub(r"\.\d+\.$", ".{layer}.", layer)
+    layout = Layout(
+        model_type=config.model_type,
+        layer=template,
+        attention=home,
+        query_key_value=(home + qkv[0], home + qkv[1], home + qkv[2]),
+        output=outputs[0],
+        positions="rotary" if config.get("rope_theta", "rope_parameters", "rope_scaling") is not None else "none",
+        norm=norm or "norm",
+        bare_norms=norm is None,
+        norm_kind="layernorm" if norm and f"{here}{norm}.bias" in known else "rmsnorm",
+        has_mlp=False,
+        tokens=TOKEN_NAMES,
+    )
+    return describe(replace(layout, causal=not config.flag("is_encoder_decoder")), config)

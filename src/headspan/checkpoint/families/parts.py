@@ -1,0 +1,161 @@
+"""The stored pieces a stack is described with: matrices, which of their rows are whose, norms, tables.
+
+Names are relative to the model's root and hold `{layer}` where the layer's key stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Stored = Literal["out_in", "in_out"]
+"""Axis order of a stored matrix: `out_in` as torch's Linear keeps it, `in_out` as GPT-2's Conv1D does."""
+
+NormKind = Literal["layernorm", "rmsnorm"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which of a projection's output features belong to which head.
+
+    The features form `n_groups` equal groups of `group_rows`; in each group, `per_group` heads of `d_head` features
+    lie from `start` on, one after another. A plain projection is one group. A
+    fused tensor that keeps query, key and value of a head together has one group per head.
+    """
+
+    n_groups: int
+    group_rows: int
+    start: int
+    per_group: int
+    d_head: int
+
+    @classmethod
+    def plain(cls, n_heads: int, d_head: int) -> Rows:
+        return cls(1, n_heads * d_head, 0, n_heads, d_head)
+
+    @property
+    def n_heads(self) -> int:
+        return self.n_groups * self.per_group
+
+    @property
+    def n_features(self) -> int:
+        """Output features of the whole stored tensor."""
+        return self.n_groups * self.group_rows
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A stored matrix with its bias; `bias_required` is False where only the file knows whether there is one."""
+
+    weight: str
+    bias: str | None = None
+    bias_required: bool = False
+    stored: Stored = "out_in"
+
+    @classmethod
+    def named(cls, name: str, bias_required: bool = False) -> Linear:
+        """A torch Linear under its module's name."""
+        return cls(f"{name}.weight", f"{name}.bias", bias_required)
+
+    def at(self, key: str) -> Linear:
+        """With the layer's key written into its names."""
+        bias = None if self.bias is None else self.bias.format(layer=key)
+        return Linear(self.weight.format(layer=key), bias, self.bias_required, self.stored)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A LayerNorm or RMSNorm. Alternative names cover older spellings; the gain is `offset` + the stored weight.
+
+    No name at all means a norm without parameters (OLMo). Layers in `absent` have no such norm (the first of
+    ModernBERT): there the stream is read as it is.
+    """
+
+    kind: NormKind
+    weight: tuple[str, ...]
+    bias: tuple[str, ...] = ()
+    eps: float = 1e-5
+    offset: float = 0.0
+    absent: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Latent:
+    """A narrow space between the stream and the heads: the first `width` features of `linear`, then `norm`.
+
+    The norm's gain is part of a head's effective matrix; its division by the latent's size is not, since that differs
+    from token to token.
+    """
+
+    linear: Linear
+    n_features: int
+    width: int
+    norm: Norm
+
+
+@dataclass(frozen=True)
+class Projection:
+    """One role of one layer: a matrix, and the part of it that is this role's. For O the rows count input features.
+
+    With `latent`, the matrix reads that instead of the stream.
+    """
+
+    linear: Linear
+    rows: Rows
+    latent: Latent | None = None
+
+
+@dataclass(frozen=True)
+class HeadNorm:
+    """A norm of queries or keys, before positions turn them.
+
+    Parameters
+    ----------
+    span
+        `head`: each head is normed by itself, all with the same gain. `each head`: the same with a gain of its own,
+        stored as one matrix or, if the name holds `{head}`, one by one. `all heads`: one norm over all features.
+    """
+
+    kind: NormKind
+    weight: str
+    bias: str | None = None
+    eps: float = 1e-6
+    offset: float = 0.0
+    span: Literal["head", "each head", "all heads"] = "head"
+
+
+@dataclass(frozen=True)
+class MLP:
+    """The matrices that read the stream (one, or gate and up), the one that writes it, and the norm before them.
+
+    With `fused`, one stored matrix holds gate and up, one after the other.
+    """
+
+    reads: tuple[Linear, ...]
+    write: Linear
+    width: int
+    norm: Norm | None = None
+    fused: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """An embedding table; `unused_rows` at its top are never looked up and are dropped.
+
+    Where its rows are narrower than the stream, `through` is the matrix between the two and `width` the rows' length.
+    """
+
+    names: tuple[str, ...]
+    unused_rows: int = 0
+    through: Linear | None = None
+    width: int | None = None
+
+
+def layer_norm(name: str, eps: float) -> Norm:
+    """A LayerNorm under its torch names, or the `gamma` and `beta` of early BERT files."""
+    return Norm("layernorm", (f"{name}.weight", f"{name}.gamma"), (f"{name}.bias", f"{name}.beta"), eps)
+
+
+def rms_norm(name: str, eps: float, offset: float = 0.0) -> Norm:
+    """An RMSNorm; Gemma stores its gain less one, which is `offset=1`."""
+    return Norm("rmsnorm", (f"{name}.weight",), (), eps, offset)

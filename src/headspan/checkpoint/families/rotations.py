@@ -1,0 +1,95 @@
+"""The rotary settings of a config, layer by layer, under their present and their older names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headspan.checkpoint.config import MAX_LAYERS, Config
+from headspan.errors import CheckpointError
+
+LayerKind = Literal["full", "sliding"]
+
+FULL_THETA = ("rope_theta", "rotary_emb_base", "global_rope_theta")
+SLIDING_THETA = ("rope_local_base_freq", "local_rope_theta")
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """How positions turn queries and keys of one layer: `dims` features of a head from the first on, in pairs.
+
+    Pairs are (i, i + dims/2), or neighbours (2i, 2i + 1) if `interleaved`. Pair i turns by
+    `theta ** (-2 i / dims) / factor` radians per position. `kind` is the config's own word; where it is neither
+    "default" nor "linear" the frequencies depend on more than this record holds. `dims` 0: this layer turns nothing.
+    """
+
+    theta: float
+    dims: int
+    kind: str = "default"
+    factor: float = 1.0
+    interleaved: bool = False
+
+
+def rotations(
+    config: Config,
+    d_head: int,
+    n_layers: int,
+    *,
+    share: float = 1.0,
+    interleaved: bool = False,
+    theta: tuple[float, float] = (10_000.0, 10_000.0),
+    full_every: int = 1,
+) -> tuple[Rotary, ...]:
+    """One record per layer.
+
+    Parameters
+    ----------
+    share, theta, full_every
+        What the family assumes where the config is silent: the share of a head that turns, the base frequency of full
+        and of sliding-window layers, and that every so many layers the last one is full.
+    """
+    nested = config.get("rope_parameters", "rope_scaling")
+    nested = nested if isinstance(nested, dict) else {}
+    by_kind = {"full": nested.get("full_attention"), "sliding": nested.get("sliding_attention")}
+    kinds = layer_kinds(config, n_layers, full_every)
+    full = by_kind["full"] if isinstance(by_kind["full"], dict) else nested
+    turning = {"full": _rotary(config, full, FULL_THETA, d_head, share, theta[0])}
+    sliding_names = [name for name in SLIDING_THETA if config.get(name) is not None]
+    if isinstance(by_kind["sliding"], dict):
+        turning["sliding"] = _rotary(config, by_kind["sliding"], SLIDING_THETA, d_head, share, theta[1])
+    elif sliding_names or theta[0] != theta[1]:
+        # An older config stretches only its full-attention layers.
+        turning["sliding"] = _rotary(config, {}, SLIDING_THETA, d_head, share, theta[1])
+    records = {kind: turning.get(kind, turning["full"]) for kind in ("full", "sliding")}
+    return tuple(Rotary(r.theta, r.dims, r.kind, r.factor, interleaved) for r in (records[kind] for kind in kinds))
+
+
+def layer_kinds(config: Config, n_layers: int, full_every: int = 1) -> tuple[LayerKind, ...]:
+    """Which layers attend through a sliding window, by the config's list or by its older pattern."""
+    listed = config.get("layer_types")
+    if isinstance(listed, list):
+        if len(listed) != n_layers:
+            raise CheckpointError(f"{config.place}: 'layer_types' lists {len(listed)} layers of {n_layers}")
+        return tuple("sliding" if kind == "sliding_attention" else "full" for kind in listed)
+    if config.get("global_attn_every_n_layers") is not None:
+        every = config.integer("global_attn_every_n_layers", most=MAX_LAYERS)
+        return tuple("full" if layer % every == 0 else "sliding" for layer in range(n_layers))
+    every = config.integer("sliding_window_pattern", "_sliding_window_pattern", most=MAX_LAYERS, default=full_every)
+    return tuple("full" if (layer + 1) % every == 0 else "sliding" for layer in range(n_layers))
+
+
+def _rotary(
+    config: Config, nested: dict[str, Any], theta_names: tuple[str, ...], d_head: int, share: float, theta: float
+) -> Rotary:
+    settings = Config({**config.fields, **nested}, config.place)
+    # Inside a nested record the base frequency has its plain name, whatever the layer.
+    names = ("rope_theta",) if "rope_theta" in nested else theta_names
+    share = settings.number("partial_rotary_factor", "rotary_pct", default=share)
+    kind = nested.get("rope_type") or nested.get("type") or "default"
+    dims = settings.integer("rotary_dim", most=d_head, default=int(d_head * share), least=0)
+    return Rotary(
+        theta=settings.number(*names, default=theta),
+        dims=dims,
+        kind=str(kind),
+        factor=settings.number("factor", default=1.0) if kind == "linear" else 1.0,
+    )

@@ -56,7 +56,9 @@ class Checkpoint:
             return next(iter(self.stacks.values()))
         if name is None or name not in self.stacks:
             asked = "no stack was named" if name is None else f"there is no stack {name!r}"
-            raise ShapeError(f"{asked}; this {self.family} has: {', '.join(self.stacks)}")
+            raise ShapeError(
+                f"{asked}; this {self.family} has: {', '.join(self.stacks)}; name one with --stack (stack=...)"
+            )
         return self.stacks[name]
 
     def take(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:

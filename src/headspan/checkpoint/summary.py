@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,6 +27,8 @@ class StackSummary:
     positions: str
     norm: str
     norm_place: str
+    notes: list[str]
+    """What a reader of this stack's numbers should know besides, in words."""
     parts: list[str]
     missing: list[str]
     unclaimed: list[str]
@@ -69,6 +72,32 @@ def summary(checkpoint: Checkpoint) -> Summary:
     )
 
 
+def stack_notes(stored: StoredStack) -> Iterator[str]:
+    """What sets a stack apart from plain attention, in words."""
+    stack = stored.stack
+    if stored.other_layers:
+        yield f"{len(stored.other_layers)} of {stack.n_layers} layers are not attention and are left out"
+    if stack.repeats > 1:
+        yield f"the model runs through these layers {stack.repeats} times; each is counted once"
+    if stack.reads_memory:
+        yield "keys and values read the encoder's output, not this stack's stream"
+    if stack.apart:
+        turned = stack.apart["Q"].rows.d_head
+        yield f"latent attention: the {turned} features per head that positions turn are kept apart from W_Q and W_K"
+    if stack.query_norm is not None:
+        yield "queries and keys are normed before they meet"
+    if stack.softcap is not None:
+        yield f"logits are capped at {stack.softcap:g}"
+    if stack.clip is not None:
+        yield f"queries, keys and values are clipped at {stack.clip:g}"
+    if stack.sinks is not None:
+        yield "attention sinks: a row of a pattern sums to less than 1"
+    if stack.write_norm is not None:
+        yield "what the attention writes is normed before it is added to the stream"
+    if stack.experts:
+        yield "the MLP is a mixture of experts and is not handed out"
+
+
 def _stack_summary(stored: StoredStack) -> StackSummary:
     stack = stored.stack
     return StackSummary(
@@ -83,6 +112,7 @@ def _stack_summary(stored: StoredStack) -> StackSummary:
         positions=stack.positions,
         norm=stack.norm.kind,
         norm_place=stack.norm_place,
+        notes=list(stack_notes(stored)),
         parts=sorted(stored.parts),
         missing=stored.missing(),
         unclaimed=stored.unclaimed(),

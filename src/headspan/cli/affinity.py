@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Model, Output
+from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Model, Output, Stack
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -21,7 +21,9 @@ METRICS = {"pk": ("pk",), "cs": ("cs",), "both": ("pk", "cs")}
 
 def affinity(
     model: Model,
-    pairing: Annotated[str, typer.Option(help="Pairings such as OQ,OK,OV, or all.")] = "OQ,OK,OV",
+    pairing: Annotated[
+        str | None, typer.Option(help="Pairings such as OQ,OK,OV (the default), or all.", show_default=False)
+    ] = None,
     metric: Annotated[str, typer.Option(help="pk (projection kernel), cs (composition score) or both.")] = "both",
     top: Annotated[int, typer.Option(help="How many pairs to show for each pairing.")] = 20,
     null: Annotated[str, typer.Option(help="Null of the p-values shown: haar or anticausal.")] = "haar",
@@ -39,6 +41,7 @@ def affinity(
     output: Output = None,
     as_json: AsJSON = False,
     config: ConfigFile = None,
+    stack: Stack = None,
 ) -> None:
     """Score every pair of heads that can compose, beside what chance would give."""
     from headspan.atomic import check_writable
@@ -53,7 +56,7 @@ def affinity(
         raise ShapeError("--metric is pk, cs or both; --null is haar or anticausal; --top is at least 1")
     if output is not None:
         check_writable(output, (*ENDINGS, ".graphml"))
-    heads = open_checkpoint(model, config).heads().refolded(fold)
+    heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
     classes = None if labels is None else head_classes(labels, heads)
     result = lens.compute(heads, pairings=pairing, metrics=METRICS[metric], delta=delta)
     extra = _class_extras(result, classes, top)

@@ -20,6 +20,10 @@ AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 Fold = Annotated[
     str, typer.Option("--fold", help='Weights as stored ("none") or with the norm folded in ("layernorm").')
 ]
+Stack = Annotated[
+    str | None,
+    typer.Option("--stack", help="Which stack, for a model with several: encoder, decoder, cross, text or vision."),
+]
 Delta = Annotated[
     int, typer.Option("--delta", help="For rotary models: positions from key to query at which W_Q W_K^T is taken.")
 ]

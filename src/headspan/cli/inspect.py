@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from headspan.cli.arguments import AsJSON, ConfigFile, Model
+
+if TYPE_CHECKING:
+    from headspan.checkpoint import Summary
 
 
 def inspect(model: Model, config: ConfigFile = None, as_json: AsJSON = False) -> None:
@@ -18,13 +22,25 @@ def inspect(model: Model, config: ConfigFile = None, as_json: AsJSON = False) ->
     from headspan.lenses import obstacles
 
     checkpoint = open_checkpoint(model, config)
-    about, hindered = summary(checkpoint), obstacles(checkpoint)
+    about, hindered = summary(checkpoint), {name: obstacles(checkpoint, name) for name in checkpoint.stacks}
     if as_json:
-        analyses = {name: {"applies": reason is None, "reason": reason} for name, reason in hindered.items()}
-        typer.echo(json.dumps({**about.as_json(), "analyses": analyses}, indent=2, allow_nan=False))
+        typer.echo(json.dumps(_document(about, hindered), indent=2, allow_nan=False))
         return
     from headspan.cli.tables import print_facts
     from headspan.report.model_section import analyses_rows, model_facts, stack_facts
 
     print_facts([*model_facts(about), *(row for stack in about.stacks for row in stack_facts(stack))])
-    print_facts(analyses_rows(hindered), title="Analyses")
+    for name, reasons in hindered.items():
+        print_facts(analyses_rows(reasons), title="Analyses" if len(hindered) == 1 else f"Analyses of the {name} stack")
+
+
+def _document(about: Summary, hindered: dict[str, dict[str, str | None]]) -> dict[str, Any]:
+    """The JSON answer: which analyses apply to each stack and, where there is only one, to the model."""
+    document = about.as_json()
+    for stack in document["stacks"]:
+        stack["analyses"] = {
+            name: {"applies": reason is None, "reason": reason} for name, reason in hindered[stack["name"]].items()
+        }
+    if len(document["stacks"]) == 1:
+        document["analyses"] = document["stacks"][0]["analyses"]
+    return document

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Model
+from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Model, Stack
 
 
 def pair(
@@ -19,6 +19,7 @@ def pair(
     delta: Delta = 0,
     as_json: AsJSON = False,
     config: ConfigFile = None,
+    stack: Stack = None,
 ) -> None:
     """Show every score, angle, null and rank of one pair of heads."""
     from headspan.checkpoint import open_checkpoint
@@ -26,7 +27,7 @@ def pair(
     from headspan.lenses.affinity.pair import pair_report
     from headspan.lenses.saving import without_nan
 
-    heads = open_checkpoint(model, config).heads().refolded(fold)
+    heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
     found = pair_report(heads, src, dst, pairing, delta)
     if as_json:
         typer.echo(json.dumps(without_nan(found), indent=2, allow_nan=False))

@@ -7,18 +7,19 @@ from typing import Annotated
 
 import typer
 
-from headspan.cli.arguments import ConfigFile, Model
+from headspan.cli.arguments import ConfigFile, Model, Stack
 
 
 def report(
     model: Model,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
     config: ConfigFile = None,
+    stack: Stack = None,
 ) -> None:
     """Run every analysis that applies to a checkpoint and write one HTML page that opens offline."""
     from headspan.checkpoint import open_checkpoint
     from headspan.report.report import write_report
 
     checkpoint = open_checkpoint(model, config)
-    path = write_report(checkpoint, output, progress=lambda title: typer.echo(f"{title} ...", err=True))
+    path = write_report(checkpoint, output, progress=lambda title: typer.echo(f"{title} ...", err=True), stack=stack)
     typer.echo(f"Report written to {path.resolve()}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Model, Output
+from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Model, Output, Stack
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +51,7 @@ def similarity(
     output: Output = None,
     as_json: AsJSON = False,
     config: ConfigFile = None,
+    stack: Stack = None,
 ) -> None:
     """Compare heads as subspaces: query against key, head against head, each beside chance."""
     from headspan.atomic import check_writable
@@ -60,7 +61,7 @@ def similarity(
 
     if output is not None:
         check_writable(output, ENDINGS)
-    heads = open_checkpoint(model, config).heads().refolded(fold)
+    heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
     # Maps take seconds, and of all outputs only netCDF holds them.
     maps = output is not None and output.suffix == ".nc"
     result = lens.compute(heads, space=space, metric=metric, across_layers=across, seed=seed, maps=maps)

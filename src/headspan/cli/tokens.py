@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Model
+from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Model, Stack
 
 
 def tokens(
@@ -19,6 +19,7 @@ def tokens(
     fold: Fold = "none",
     as_json: AsJSON = False,
     config: ConfigFile = None,
+    stack: Stack = None,
 ) -> None:
     """List the tokens whose embeddings have most of their norm inside a head's subspace."""
     from headspan.checkpoint import open_checkpoint
@@ -26,7 +27,7 @@ def tokens(
     from headspan.lenses.affinity.token_projection import token_shares
     from headspan.lenses.saving import without_nan
 
-    heads = open_checkpoint(model, config).heads().refolded(fold)
+    heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
     shares = token_shares(heads, head, role.upper(), table, top)
     if as_json:
         document = {

@@ -29,6 +29,8 @@ class Lens:
     summary: str
     needs: frozenset[str]
     min_layers: int = 1
+    one_stream: bool = False
+    """Queries and keys are held against each other, so they must read the same stream."""
 
     def compute(self, heads: Heads, **options: Any) -> xr.Dataset | xr.DataTree:
         """The lens's labelled result for these heads."""
@@ -41,8 +43,11 @@ class Lens:
             if part == "W_pos" and stored.stack.position_table is None:
                 return f"no learned position table: {stored.stack.positions} positions"
             return f"{part} is not in this checkpoint"
-        if stored.stack.n_layers < self.min_layers:
-            return f"nothing composes: the model has {stored.stack.n_layers} layer"
+        if len(stored.attention_layers) < self.min_layers:
+            shared = f", run through {stored.stack.repeats} times" if stored.stack.repeats > 1 else ""
+            return f"nothing composes: the model has {stored.stack.n_layers} layer{shared}"
+        if self.one_stream and stored.stack.reads_memory:
+            return "in cross-attention queries and keys read different streams"
         return None
 
 
@@ -69,6 +74,7 @@ LENSES: Mapping[str, Lens] = {
             title="Heads as subspaces",
             summary="how query and key spaces, and the spaces of different heads, lie to one another, beside chance",
             needs=frozenset({"W_Q", "W_K"}),
+            one_stream=True,
         ),
     )
 }

@@ -44,6 +44,7 @@ def stack_facts(stack: StackSummary) -> list[tuple[str, str]]:
         ("d_head", widths),
         ("Positions", stack.positions),
         ("Norm", f"{stack.norm}, {stack.norm_place} the attention"),
+        *(("Note", note) for note in stack.notes),
         ("Missing", ", ".join(stack.missing) or "nothing"),
     ]
     if stack.unclaimed:

@@ -36,7 +36,12 @@ class LensPart:
     """Why the lens found nothing to compute; empty where it did."""
 
 
-def write_report(checkpoint: Checkpoint, path: Path, progress: Callable[[str], None] = lambda lens: None) -> Path:
+def write_report(
+    checkpoint: Checkpoint,
+    path: Path,
+    progress: Callable[[str], None] = lambda lens: None,
+    stack: str | None = None,
+) -> Path:
     """Run every lens that applies and write the page to `path`, whole or not at all.
 
     Parameters
@@ -47,9 +52,11 @@ def write_report(checkpoint: Checkpoint, path: Path, progress: Callable[[str], N
         The HTML file to write.
     progress
         Called with the title of each lens before it runs.
+    stack
+        Which stack, for a model with several.
     """
     check_writable(path)
-    hindered, heads, parts = obstacles(checkpoint), checkpoint.heads(), []
+    hindered, heads, parts = obstacles(checkpoint, stack), checkpoint.heads(stack=stack), []
     for lens in LENSES.values():
         if hindered[lens.name] is None:
             progress(lens.title)
@@ -81,8 +88,10 @@ def _document(checkpoint: Checkpoint, heads: Heads, parts: Sequence[LensPart], h
     }
     titles = {"findings": "What stands out", "model": "Model", "provenance": "Provenance"}
     contents = {name: titles[name] if name in titles else LENSES[name].title for name in sections}
-    stack = about.stacks[0]
-    subtitle = f"{about.family}: {stack.n_layers} layers of {stack.n_heads} heads, {about.n_parameters:,} parameters"
+    which = f" {heads.stack.name}" if len(about.stacks) > 1 else ""
+    subtitle = (
+        f"{about.family}{which}: {heads.n_layers} layers of {heads.n_heads} heads, {about.n_parameters:,} parameters"
+    )
     scripts = drawing_scripts() if any(part.figures for part in parts) else ()
     return page(about.model, subtitle, contents, list(sections.values()), scripts)
 

@@ -74,5 +74,6 @@ def _stack(config: Config, names: Collection[str], layer: str, home: str, qkv: t
         norm_kind="layernorm" if norm and f"{here}{norm}.bias" in known else "rmsnorm",
         has_mlp=False,
         tokens=TOKEN_NAMES,
+        unembedding=("lm_head.weight",) if any(name.endswith("lm_head.weight") for name in names) else (),
     )
     return describe(replace(layout, causal=not config.flag("is_encoder_decoder")), config)

@@ -47,7 +47,7 @@ FLOAT64_WIDTH = 4096
 def compute(
     heads: Heads,
     *,
-    pairings: str | Sequence[str] = COMPOSING,
+    pairings: str | Sequence[str] | None = None,
     metrics: Sequence[str] = METRICS,
     delta: int = 0,
     precision: str | None = None,
@@ -63,7 +63,8 @@ def compute(
     heads
         The heads, in any fold state.
     pairings
-        Which of the 16 ordered pairs of roles: `"OQ,OK,OV"` by default, `"all"` for all.
+        Which of the 16 ordered pairs of roles: `"OQ,OK,OV"` by default, `"all"` for all. In cross-attention only pairs
+        that live in one stream exist: OQ by default.
     metrics
         `pk`, `cs` or both; the composition score exists for OQ, OK and OV.
     delta
@@ -81,7 +82,7 @@ def compute(
     -------
     DataTree with one node per pairing; see `pairing_dataset`.
     """
-    wanted, chosen = parse_pairings(pairings), _checked_metrics(metrics)
+    wanted, chosen = _checked_pairings(heads, pairings), _checked_metrics(metrics)
     if heads.n_layers < 2:
         raise DegenerateSubspace("nothing composes: there is only one layer, and a head talks to heads of later layers")
     heads = heads.to(precision or ("float64" if heads.d_model <= FLOAT64_WIDTH else "float32"))
@@ -109,6 +110,20 @@ def compute(
         "n_kv_heads": heads.n_kv_heads,
     }
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **nodes})
+
+
+def _checked_pairings(heads: Heads, pairings: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The pairings asked for; in cross-attention those alone whose two roles live in one stream."""
+    wanted = COMPOSING if pairings is None else parse_pairings(pairings)
+    if not heads.stack.reads_memory:
+        return wanted
+    shared = tuple(pairing for pairing in wanted if (pairing[0] in KV_ROLES) == (pairing[1] in KV_ROLES))
+    if pairings not in (None, "all") and shared != wanted:
+        raise ShapeError(
+            "in cross-attention Q and O live in the decoder's stream, K and V in the encoder's output; "
+            f"{next(p for p in wanted if p not in shared)} would compare the two: ask for pairs such as OQ"
+        )
+    return shared
 
 
 def pairing_dataset(

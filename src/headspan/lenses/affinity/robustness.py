@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from scipy import stats
 
-from headspan.dims import COMPOSING, PAIR_DIMS
+from headspan.dims import PAIR_DIMS
 from headspan.errors import FoldError, ShapeError
 from headspan.heads import Heads
 from headspan.lenses.affinity import lens as affinity
@@ -28,7 +28,7 @@ FOLDS: Mapping[str, bool] = {"folded": False, "folded and centred": True}
 """Change -> whether it also centres."""
 
 
-def fold_robustness(heads: Heads, pairings: Sequence[str] = COMPOSING, top: int = 20, delta: int = 0) -> pd.DataFrame:
+def fold_robustness(heads: Heads, pairings: Sequence[str] | None = None, top: int = 20, delta: int = 0) -> pd.DataFrame:
     """Agreement of every score between weights as stored and the folded ones.
 
     Returns
@@ -56,7 +56,7 @@ def fold_robustness(heads: Heads, pairings: Sequence[str] = COMPOSING, top: int 
     return table
 
 
-def _scores(heads: Heads, pairings: Sequence[str], delta: int) -> dict[tuple[str, str], Array]:
+def _scores(heads: Heads, pairings: Sequence[str] | None, delta: int) -> dict[tuple[str, str], Array]:
     result = affinity.compute(heads, pairings=pairings, delta=delta, draws=2)
     return {
         (pairing, metric): node[VARIABLES[metric][0]].transpose(*PAIR_DIMS).values

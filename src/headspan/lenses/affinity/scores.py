@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from headspan.dims import PAIRINGS, ROLES, Role
 from headspan.heads import Heads
@@ -105,7 +106,7 @@ def composition_scores(heads: Heads, circuits: Circuits, pairings: Sequence[str]
         return {}
     src, d = circuits.writer, heads.d_model
     parts = [circuits.readers[pairing[1]] for pairing in pairings]
-    table = pairwise_squared_overlap(src, torch.cat(parts), memory=memory)
+    table = pairwise_squared_overlap(src, _side_by_side(parts), memory=memory)
     a, src_norm = energy_shares(_singular_values(src)), torch.linalg.matrix_norm(src)
     scores = {}
     for pairing, dst, overlap in zip(
@@ -123,6 +124,13 @@ def composition_scores(heads: Heads, circuits: Circuits, pairings: Sequence[str]
             chance_std=variance**0.5 * d**0.5 / 2,
         )
     return scores
+
+
+def _side_by_side(parts: Sequence[Float[Tensor, "_ d _"]]) -> Float[Tensor, "n d p"]:
+    """Factors in one batch; narrower ones get zero columns, which change no product (values may be wider than keys)."""
+    width = max(part.shape[-1] for part in parts)
+    padded = [part if part.shape[-1] == width else pad(part, (0, width - part.shape[-1])) for part in parts]
+    return torch.cat(padded) if len(padded) > 1 else padded[0]
 
 
 @one_thread()

@@ -88,6 +88,10 @@ def compute(
     """
     choice = space_choice(heads, space, tolerance, angle_tolerance, qk_rank)
     checked_metric(metric)
+    if heads.stack.reads_memory:
+        raise ShapeError(
+            "in cross-attention queries and keys read different streams, which have no angles between them"
+        )
     if samples < 1:
         raise ShapeError(f"samples needs to be at least 1, found {samples}")
     few = heads.n_layers * heads.n_heads <= MANY_HEADS
@@ -149,7 +153,7 @@ def _coordinates(heads: Heads, across: bool) -> dict[str, object]:
 def _head_variables(heads: Heads, choice: SpaceChoice, found: Gathered, seed: int) -> Variables:
     """Everything about one head at a time."""
     d, shape = heads.d_model, (heads.n_layers, heads.n_heads)
-    theta, p, q = found["theta"].reshape(-1, heads.shape("Q")[-1]), found["rank_Q"].ravel(), found["rank_K"].ravel()
+    theta, p, q = found["theta"].reshape(-1, min(d, heads.d_head)), found["rank_Q"].ravel(), found["rank_K"].ravel()
     angles = all_angles(theta, p, q, d)
     arrays = departures(theta, p, q, d, seed)
     arrays |= null_dimensions(theta, p, q, d, max(1e-9, choice.tolerance))

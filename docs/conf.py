@@ -10,7 +10,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 project = "headspan"
 copyright = "2026, the headspan developers"
 release = version = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "mathml"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "mathml",
+    "family_table",
+]
 html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = "headspan"

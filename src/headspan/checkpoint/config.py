@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,10 @@ class Config:
         """The first of these fields that is there and not null, or None."""
         return next((self.fields[name] for name in names if self.fields.get(name) is not None), None)
 
+    def updated(self, fields: Mapping[str, Any]) -> Config:
+        """The same config with some fields replaced."""
+        return replace(self, fields={**self.fields, **fields})
+
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.get(name)
         return default if value is None else bool(value)
@@ -87,12 +91,13 @@ class Config:
         outer, _, inner = name.rpartition(".")
         return (self.part(outer) if outer else self).number(inner, default=0.0) or None
 
-    def part(self, name: str) -> Config:
-        """The nested config under `name`, empty where there is none."""
+    def part(self, name: str, model_type: str | None = None) -> Config:
+        """The nested config under `name`, empty where there is none; of that type unless it names its own."""
         nested = self.get(name)
         if nested is not None and not isinstance(nested, dict):
             raise CheckpointError(f"{self.place}: '{name}' is {_short(nested)}, not a nested config")
-        return Config({"model_type": self.fields.get("model_type"), **(nested or {})}, f"{self.place}: '{name}'")
+        inherited = {"model_type": model_type or self.fields.get("model_type")}
+        return Config({**inherited, **(nested or {})}, f"{self.place}: '{name}'")
 
 
 def _short(value: object) -> str:

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from headspan.checkpoint.adapter import MergedAdapter, adapter_settings, is_adapter
 from headspan.checkpoint.checkpoint import Checkpoint
 from headspan.checkpoint.config import Config, read_json
 from headspan.checkpoint.describing import described_stacks, language_config
@@ -15,7 +16,7 @@ from headspan.checkpoint.in_memory import InMemory
 from headspan.checkpoint.local_files import LocalFiles
 from headspan.checkpoint.tensors import TensorStore
 from headspan.demo import demo_folder
-from headspan.errors import CheckpointError
+from headspan.errors import CheckpointError, HeadspanError
 
 
 def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
@@ -47,6 +48,8 @@ def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
 def _open_path(source: str, config: Any) -> Checkpoint:
     path = demo_folder() if source == "demo" else Path(source).expanduser()
     try:
+        if is_adapter(path):
+            return _open_adapter(source, path, config)
         if path.is_dir():
             store = LocalFiles.of(weight_files(path))
             settings = folder_config(path) if config is None else _config(config)
@@ -57,6 +60,24 @@ def _open_path(source: str, config: Any) -> Checkpoint:
     except (OSError, ValueError) as problem:
         raise CheckpointError(f"'{source}' cannot be opened: {problem}") from problem
     raise CheckpointError(f"there is no file or folder '{source}'; give a path, or \"demo\" for the embedded model")
+
+
+def _open_adapter(source: str, folder: Path, config: Any) -> Checkpoint:
+    """The model that an adapter adapts, with the adapter merged into its weights."""
+    name = adapter_settings(folder).get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise CheckpointError(f"'{source}' is an adapter that does not say which model it adapts")
+    if is_adapter(Path(name)):
+        raise CheckpointError(f"'{source}' adapts another adapter, '{name}'; merge that one first")
+    try:
+        base = open_checkpoint(name, config)
+    except HeadspanError as problem:
+        raise CheckpointError(
+            f"'{source}' is an adapter of '{name}', which is not at hand; download that model, or merge the two with "
+            f"peft (merge_and_unload): {problem}"
+        ) from problem
+    store = MergedAdapter.of(base.store, folder)
+    return _checkpoint(source, base.config, store, base.revision, base.folder)
 
 
 def _config_for_file(path: Path, config: Any) -> Config:

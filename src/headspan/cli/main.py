@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headspan._version import __version__
-from headspan.cli import affinity, inspect, pair, report, reproduce, similarity, tokens
+from headspan.cli import affinity, families, inspect, pair, report, reproduce, similarity, tokens
 from headspan.errors import HeadspanError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("similarity")(similarity.similarity)
 app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)
+app.command("families")(families.families)
 
 BAD_INPUT, INTERRUPTED = 2, 130
 

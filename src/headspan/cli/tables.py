@@ -14,7 +14,9 @@ from headspan.errors import one_line
 
 def print_facts(rows: Iterable[tuple[str, str]], title: str | None = None) -> None:
     """Names and values in two columns. Text from a file is shown as it is: no markup, no control characters."""
-    grid = Table(show_header=False, box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
+    if title is not None:
+        _print_title(title)
+    grid = Table(show_header=False, box=None, pad_edge=False)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows:
@@ -24,14 +26,18 @@ def print_facts(rows: Iterable[tuple[str, str]], title: str | None = None) -> No
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A titled table of text; numbers are formatted by whoever knows them."""
-    # A title inside the table would be folded to the table's width.
-    Console().print(Text(one_line(title), style="bold"))
+    _print_title(title)
     grid = Table(box=None, pad_edge=False)
     for name in columns:
         grid.add_column(Text(name), overflow="fold")
     for row in rows:
         grid.add_row(*(Text(one_line(cell)) for cell in row))
     Console().print(grid)
+
+
+def _print_title(title: str) -> None:
+    # A title inside the table would be folded to the table's width.
+    Console().print(Text(one_line(title), style="bold"))
 
 
 def p_text(value: float) -> str:

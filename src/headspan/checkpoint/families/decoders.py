@@ -79,7 +79,7 @@ GEMMA2 = replace(
 
 GPT2 = Layout(
     model_type="gpt2",
-    shape=partial(Shape.of, layers="n_layer", heads="n_head", width="n_embd"),
+    shape=partial(Shape.of, layers="n_layer", heads="n_head", width="n_embd", kv_heads=""),
     layer="h.{layer}.",
     attention="attn.",
     query_key_value="attn.c_attn",
@@ -106,7 +106,7 @@ GPT2 = Layout(
 GPT_NEO = replace(
     GPT2,
     model_type="gpt_neo",
-    shape=partial(Shape.of, layers="num_layers", heads="num_heads"),
+    shape=partial(Shape.of, layers="num_layers", heads="num_heads", kv_heads=""),
     attention="attn.attention.",
     query_key_value=("attn.attention.q_proj", "attn.attention.k_proj", "attn.attention.v_proj"),
     output="attn.attention.out_proj",
@@ -135,6 +135,7 @@ GPTJ = replace(
 )
 GPT_NEOX = Layout(
     model_type="gpt_neox",
+    shape=partial(Shape.of, kv_heads=""),
     attention="attention.",
     query_key_value="attention.query_key_value",
     blocks="kv heads",
@@ -153,7 +154,7 @@ GPT_NEOX = Layout(
 BLOOM = replace(
     GPT_NEOX,
     model_type="bloom",
-    shape=partial(Shape.of, layers="n_layer", heads="n_head", width="n_embed"),
+    shape=partial(Shape.of, layers="n_layer", heads="n_head", width="n_embed", kv_heads=""),
     layer="h.{layer}.",
     attention="self_attention.",
     query_key_value="self_attention.query_key_value",
@@ -217,7 +218,7 @@ DECODERS = (
     ),
     Layout(
         model_type="mpt",
-        shape=partial(Shape.of, layers="n_layers", heads="n_heads", width="d_model"),
+        shape=partial(Shape.of, layers="n_layers", heads="n_heads", width="d_model", kv_heads=""),
         layer="blocks.{layer}.",
         attention="attn.",
         query_key_value="attn.Wqkv",
@@ -238,6 +239,7 @@ DECODERS = (
     ),
     Layout(
         model_type="opt",
+        shape=partial(Shape.of, kv_heads=""),
         variant=_opt,
         layer="decoder.layers.{layer}.",
         output="self_attn.out_proj",

@@ -20,6 +20,7 @@ def _deberta(layout: Layout, config: Config) -> Layout:
 
 BERT = Layout(
     model_type="bert",
+    shape=partial(Shape.of, kv_heads=""),
     stack="encoder",
     layer="encoder.layer.{layer}.",
     attention="attention.",
@@ -88,7 +89,7 @@ ENCODERS = (
     replace(
         BERT,
         model_type="distilbert",
-        shape=partial(Shape.of, layers="n_layers", heads="n_heads", width="dim"),
+        shape=partial(Shape.of, layers="n_layers", heads="n_heads", width="dim", kv_heads=""),
         layer="transformer.layer.{layer}.",
         query_key_value=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
         output="attention.out_lin",
@@ -119,7 +120,7 @@ ENCODERS = (
         BERT,
         model_type="deberta-v2",
         variant=_deberta,
-        shape=partial(Shape.of, head_width="attention_head_size"),
+        shape=partial(Shape.of, head_width="attention_head_size", kv_heads=""),
         query_key_value=("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj"),
         position_terms=tuple(
             f"self.pos_{kind}_proj.{part}" for kind in ("query", "key") for part in ("weight", "bias")
@@ -134,6 +135,7 @@ ENCODERS = (
     ),
     Layout(
         model_type="modernbert",
+        shape=partial(Shape.of, kv_heads=""),
         stack="encoder",
         attention="attn.",
         query_key_value="attn.Wqkv",

@@ -49,6 +49,8 @@ class Layout:
     """None: a decoder is, an encoder is if its config says `is_decoder`."""
     config_field: str | None = None
     """The part of the config that describes this stack, in a model with several."""
+    config_type: str | None = None
+    """The type of that part, where it does not say so itself."""
     shape: Callable[[Config], Shape] = Shape.of
     variant: Callable[[Layout, Config], Layout] = _as_is
 
@@ -123,7 +125,7 @@ class Layout:
 def describe(layout: Layout, config: Config) -> Stack:
     """The stack that `layout` describes, with the numbers of `config`."""
     if layout.config_field is not None:
-        config = with_defaults(config.part(layout.config_field))
+        config = with_defaults(config.part(layout.config_field, layout.config_type))
     layout = layout.variant(layout, config)
     shape = layout.shape(config)
     queries, keys = _head_norms(layout, config)

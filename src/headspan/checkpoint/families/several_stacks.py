@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from headspan.checkpoint.config import Config
+from headspan.checkpoint.config import MAX_LAYERS, Config
 from headspan.checkpoint.families import scales
 from headspan.checkpoint.families.decoders import GPT2
 from headspan.checkpoint.families.description import Shape
@@ -19,11 +19,20 @@ def _t5(layout: Layout, config: Config) -> Layout:
     return replace(layout, mlp_reads=("DenseReluDense.wi_0", "DenseReluDense.wi_1") if gated else layout.mlp_reads)
 
 
+_t5_shape = partial(Shape.of, layers="num_layers", heads="num_heads", width="d_model", kv_heads="", head_width="d_kv")
+
+
+def _t5_decoder_shape(config: Config) -> Shape:
+    """As many layers as the encoder unless the config says otherwise."""
+    shape = _t5_shape(config)
+    return replace(shape, n_layers=config.integer("num_decoder_layers", most=MAX_LAYERS, default=shape.n_layers))
+
+
 T5_ENCODER = Layout(
     model_type="t5",
     stack="encoder",
     causal=False,
-    shape=partial(Shape.of, layers="num_layers", heads="num_heads", width="d_model", kv_heads="", head_width="d_kv"),
+    shape=_t5_shape,
     variant=_t5,
     layer="encoder.block.{layer}.layer.0.",
     attention="SelfAttention.",
@@ -48,9 +57,7 @@ T5_DECODER = replace(
     T5_ENCODER,
     stack="decoder",
     causal=True,
-    shape=partial(
-        Shape.of, layers="num_decoder_layers", heads="num_heads", width="d_model", kv_heads="", head_width="d_kv"
-    ),
+    shape=_t5_decoder_shape,
     layer="decoder.block.{layer}.layer.0.",
     mlp_layer="decoder.block.{layer}.layer.2.",
     tokens=("shared.weight", "decoder.embed_tokens.weight"),
@@ -161,7 +168,7 @@ CLIP_TEXT = replace(
     model_type="clip_text_model",
     stack="text",
     causal=True,
-    shape=Shape.of,
+    shape=partial(Shape.of, kv_heads=""),
     layer="encoder.layers.{layer}.",
     attention="self_attn.",
     query_key_value=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -197,6 +204,7 @@ def _within(layout: Layout, place: str, model_type: str, config_field: str) -> L
         layout,
         model_type=model_type,
         config_field=config_field,
+        config_type=layout.model_type,
         layer=place + layout.layer,
         tokens=tuple(place + name for name in layout.tokens),
         position_table=f"{place}{layout.position_table}",

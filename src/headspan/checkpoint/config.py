@@ -19,6 +19,7 @@ MAX_JSON_BYTES = 64 * 2**20
 MAX_LAYERS = 10_000
 MAX_HEADS = 65_536
 MAX_WIDTH = 10_000_000
+MAX_NUMBER = 1e30
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -82,7 +83,16 @@ class Config:
             return default
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise CheckpointError(f"{self.place}: '{names[0]}' is {_short(value)}, not a number")
+        if abs(value) > MAX_NUMBER or value != value:
+            raise CheckpointError(f"{self.place}: '{names[0]}' is {_short(value)}, which no model has")
         return float(value)
+
+    def positive(self, *names: str, default: float) -> float:
+        """A number above 0."""
+        value = self.number(*names, default=default)
+        if value <= 0:
+            raise CheckpointError(f"{self.place}: '{names[0]}' is {_short(value)}, not a number above 0")
+        return value
 
     def optional(self, name: str | None) -> float | None:
         """A number, or None where there is none or it is 0; `outer.inner` reads a nested field."""

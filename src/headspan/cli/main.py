@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Annotated
 
 import typer
 
 from headspan._version import __version__
 from headspan.cli import affinity, families, inspect, pair, report, reproduce, similarity, tokens
-from headspan.errors import HeadspanError
+from headspan.errors import HeadspanError, one_line
 
 app = typer.Typer(
     help="The geometry of transformer weights: what every attention head can read and write.",
@@ -46,9 +47,15 @@ def options(
     # `debug` is read in `main`, where the error arrives; it is declared here so that --help lists it.
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
+    """A warning as a line for the user, without the place in the code that gave it."""
+    typer.echo(f"headspan: warning: {one_line(message)}", err=True)
+
+
 def main() -> None:
     """Run the command line: an error on purpose is one line on stderr and exit code 2."""
     debug = "--debug" in sys.argv[1:]
+    warnings.showwarning = _show_warning
     try:
         app()
     except HeadspanError as problem:

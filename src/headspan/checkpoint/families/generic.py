@@ -30,6 +30,8 @@ NORM_NAMES = (
     "operator_norm", "layernorm_before", "attn_norm", "norm",
 )  # fmt: skip
 TOKEN_NAMES = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embeddings.word_embeddings.weight")
+MAX_NAME = 500
+"""Longer names are nobody's tensors, and would keep the search busy."""
 ATTENTION_WORDS = re.compile(r"attn|attention|q_proj|qkv|query|\bwq\b", re.IGNORECASE)
 
 
@@ -38,7 +40,7 @@ def guessed_stack(config: Config, names: Collection[str]) -> Stack | None:
     for qkv in QKV_NAMES:
         pattern = re.compile(rf"(?:.*?\.)?([A-Za-z_]+\.\d+\.)((?:[A-Za-z_]+\.)+){qkv[0]}\.weight")
         for name in names:
-            match = pattern.fullmatch(name)
+            match = pattern.fullmatch(name) if len(name) <= MAX_NAME else None
             if match is not None:
                 return _stack(config, names, match[1], match[2], qkv)
     return None
@@ -46,7 +48,7 @@ def guessed_stack(config: Config, names: Collection[str]) -> Stack | None:
 
 def attention_looking(names: Collection[str]) -> list[str]:
     """Names that seem to belong to attention, numbers of layers written as `*`."""
-    seen = (re.sub(r"\.\d+\.", ".*.", name) for name in names if ATTENTION_WORDS.search(name))
+    seen = (re.sub(r"\.\d+\.", ".*.", name[:MAX_NAME]) for name in names if ATTENTION_WORDS.search(name[:MAX_NAME]))
     return list(dict.fromkeys(seen))
 
 

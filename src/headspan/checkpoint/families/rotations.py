@@ -88,8 +88,8 @@ def _rotary(
     kind = nested.get("rope_type") or nested.get("type") or "default"
     dims = settings.integer("rotary_dim", most=d_head, default=int(d_head * share), least=0)
     return Rotary(
-        theta=settings.number(*names, default=theta),
+        theta=settings.positive(*names, default=theta),
         dims=dims,
         kind=str(kind),
-        factor=settings.number("factor", default=1.0) if kind == "linear" else 1.0,
+        factor=settings.positive("factor", default=1.0) if kind == "linear" else 1.0,
     )

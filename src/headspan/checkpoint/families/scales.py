@@ -35,7 +35,7 @@ def multiplier(config: Config, shape: Shape) -> tuple[float, ...]:
 
 def query_scalar(config: Config, shape: Shape) -> tuple[float, ...]:
     """1 / sqrt of a number that need not be d_head (Gemma 2 and 3)."""
-    return (_positive(config, "query_pre_attn_scalar", 256.0) ** -0.5,) * shape.n_layers
+    return (config.positive("query_pre_attn_scalar", default=256.0) ** -0.5,) * shape.n_layers
 
 
 def softmax_scale(config: Config, shape: Shape) -> tuple[float, ...]:
@@ -47,6 +47,7 @@ def disentangled(config: Config, shape: Shape) -> tuple[float, ...]:
     """DeBERTa adds up to three kinds of logits and divides each by sqrt(d_head * their number)."""
     kinds = config.get("pos_att_type") or []
     kinds = kinds.split("|") if isinstance(kinds, str) else kinds
+    kinds = kinds if isinstance(kinds, list) else []
     count = 1 + sum(kind in kinds for kind in ("c2p", "p2c"))
     return ((shape.d_head * count) ** -0.5,) * shape.n_layers
 
@@ -60,8 +61,3 @@ def latent(config: Config, shape: Shape, width: int) -> tuple[float, ...]:
     if settings.get("rope_type", "type") in (None, "default"):
         stretch = 1.0
     return (width**-0.5 * stretch**2,) * shape.n_layers
-
-
-def _positive(config: Config, name: str, default: float) -> float:
-    value = config.number(name, default=default)
-    return value if value > 0 else default

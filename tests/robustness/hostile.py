@@ -195,6 +195,17 @@ def torch_storage_too_small(folder: Path) -> None:
             target.writestr(member.filename, content[:8] if member.filename.endswith("data/0") else content)
 
 
+def zip_with_a_huge_directory(folder: Path) -> None:
+    """The archive's last bytes claim a directory of 1 GB, which `zipfile` would read in one go."""
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    claimed = 10**9
+    with (folder / "pytorch_model.bin").open("wb") as file:
+        file.write(b"PK\x03\x04")
+        file.truncate(claimed + 100)
+        file.seek(claimed + 100)
+        file.write(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, claimed, 100, 0))
+
+
 def nested_state_dict(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(CONFIG))
     torch.save(
@@ -328,6 +339,10 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "code as the whole file": (code_as_the_whole_file, r"refers to '(posix|nt)\.mkdir'.* headspan runs no code"),
     "text with a bad escape": (text_with_a_bad_escape, r"uses the opcode PERSID, which no state dict needs"),
     "truncated torch file": (truncated_torch_file, r"pytorch_model\.bin is damaged or cut short"),
+    "zip with a directory of 1 GB": (
+        zip_with_a_huge_directory,
+        r"pytorch_model\.bin is damaged or cut short \(its directory claims 1,000,000,000 bytes\)",
+    ),
     "torch storage too small": (
         torch_storage_too_small,
         r"storage '0' should hold 192 uncompressed bytes; found 8 bytes",

@@ -25,15 +25,28 @@ MAX_NUMBER = 1e30
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`; anything else is a CheckpointError that names the file."""
     try:
-        size = path.stat().st_size
-        if size > MAX_JSON_BYTES:
-            raise CheckpointError(f"{path.name} is {size:,} bytes long; no real one exceeds {MAX_JSON_BYTES:,}")
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as problem:
+        check_json_size(path.stat().st_size, path.name)
+        content = path.read_bytes()
+    except OSError as problem:
         raise CheckpointError(f"{path.name} cannot be read as JSON: {problem}") from problem
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path.name} holds a JSON {type(content).__name__}, not an object")
-    return content
+    return json_object(content, path.name)
+
+
+def check_json_size(size: int, place: str) -> None:
+    """Refuse a JSON file that is longer than any real one, before it is read."""
+    if size > MAX_JSON_BYTES:
+        raise CheckpointError(f"{place} is {size:,} bytes long; no real one exceeds {MAX_JSON_BYTES:,}")
+
+
+def json_object(content: bytes, place: str) -> dict[str, Any]:
+    """The JSON object that `content` spells; anything else is a CheckpointError that names `place`."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as problem:
+        raise CheckpointError(f"{place} cannot be read as JSON: {problem}") from problem
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{place} holds a JSON {type(value).__name__}, not an object")
+    return value
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ Hugging Face cache, which point at its own blobs, are the one exception).
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path, PurePath
+from typing import Any
 
 from headspan.checkpoint.config import Config, read_json
 from headspan.errors import CheckpointError
@@ -19,18 +21,25 @@ MAX_SHARDS = 10_000
 
 def weight_files(folder: Path) -> list[Path]:
     """The weight files of `folder`, checked to be files inside it."""
+    names = [path.name for path in folder.iterdir()]
+    chosen = weight_names(names, lambda index: read_json(safe_path(folder, index)), f"'{folder}'")
+    return [safe_path(folder, name) for name in chosen]
+
+
+def weight_names(names: Collection[str], read_index: Callable[[str], Mapping[str, Any]], place: str) -> list[str]:
+    """Which of the files called `names` hold the weights; the names in an index are plain but may not be there."""
     for name in SINGLE_FILES:
-        if (folder / name).exists() or (folder / name).is_symlink():
-            return [safe_path(folder, name)]
-        if (folder / f"{name}.index.json").exists():
-            return _shards(folder, f"{name}.index.json")
-    others = sorted(path.name for path in folder.iterdir() if path.suffix in {".safetensors", ".bin", ".gguf"})
+        if name in names:
+            return [name]
+        if f"{name}.index.json" in names:
+            return _shards(read_index(f"{name}.index.json"), f"{name}.index.json")
+    others = sorted(name for name in names if PurePath(name).suffix in {".safetensors", ".bin", ".gguf"})
     others = [name for name in others if name not in {"training_args.bin", "optimizer.bin", "scheduler.bin"}]
     if len(others) == 1:
-        return [safe_path(folder, others[0])]
-    found = f"several weight files and no index: {', '.join(others[:4])}" if others else _listing(folder)
+        return others
+    found = f"several weight files and no index: {', '.join(others[:4])}" if others else listed(names)
     raise CheckpointError(
-        f"'{folder}' holds no model.safetensors, pytorch_model.bin or index of shards; found {found}. "
+        f"{place} holds no model.safetensors, pytorch_model.bin or index of shards; found {found}. "
         "Give a single weight file with --config to open it by itself"
     )
 
@@ -38,19 +47,23 @@ def weight_files(folder: Path) -> list[Path]:
 def folder_config(folder: Path) -> Config:
     """The folder's config.json."""
     if not (folder / "config.json").exists():
-        raise CheckpointError(
-            f"'{folder}' has no config.json (found {_listing(folder)}); headspan needs it for the shapes"
-        )
+        found = listed([path.name for path in folder.iterdir()])
+        raise CheckpointError(f"'{folder}' has no config.json (found {found}); headspan needs it for the shapes")
     return Config(read_json(safe_path(folder, "config.json")))
 
 
-def safe_path(folder: Path, name: object) -> Path:
-    """`folder / name`, refused unless it is an existing plain file that really lies in the folder."""
+def plain_name(name: object) -> str:
+    """`name`, refused unless it names a file without saying where."""
     if not isinstance(name, str) or name in {"", ".", ".."} or Path(name).name != name or "\\" in name or "\0" in name:
         raise CheckpointError(
             f"the index names the file {name!r:.80}; only plain file names in the same folder are read"
         )
-    path = folder / name
+    return name
+
+
+def safe_path(folder: Path, name: object) -> Path:
+    """`folder / name`, refused unless it is an existing plain file that really lies in the folder."""
+    path = folder / plain_name(name)
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError) as problem:
@@ -72,8 +85,8 @@ def _roots(folder: Path) -> list[Path]:
     return [real, real.parent.parent / "blobs"] if in_cache else [real]
 
 
-def _shards(folder: Path, index_name: str) -> list[Path]:
-    weight_map = read_json(safe_path(folder, index_name)).get("weight_map")
+def _shards(index: Mapping[str, Any], index_name: str) -> list[str]:
+    weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"'{index_name}' has no 'weight_map' from tensor names to files")
     if not all(isinstance(name, str) for name in weight_map.values()):
@@ -81,9 +94,10 @@ def _shards(folder: Path, index_name: str) -> list[Path]:
     names = sorted(set(weight_map.values()))
     if len(names) > MAX_SHARDS:
         raise CheckpointError(f"'{index_name}' names {len(names):,} files; headspan reads at most {MAX_SHARDS:,}")
-    return [safe_path(folder, name) for name in names]
+    return [plain_name(name) for name in names]
 
 
-def _listing(folder: Path) -> str:
-    names = sorted(path.name for path in folder.iterdir())
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing"
+def listed(names: Collection[str]) -> str:
+    """The first few names, in words."""
+    first = ", ".join(sorted(names)[:5])
+    return first + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing"

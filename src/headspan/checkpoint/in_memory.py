@@ -44,6 +44,10 @@ class InMemory:
     def bytes_on_disk(self) -> int | None:
         return None
 
+    @property
+    def bytes_transferred(self) -> int | None:
+        return None
+
     def read(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
         return {name: self.tensors[name] for name in names}
 

@@ -16,39 +16,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headspan.checkpoint.safetensors_header import read_safetensors_header
-from headspan.checkpoint.tensors import TensorInfo
-from headspan.checkpoint.torch_header import is_torch_zip, read_torch_header
-from headspan.errors import CheckpointError, UnsupportedModel
+from headspan.checkpoint.tensors import TensorInfo, merged_infos
+from headspan.checkpoint.torch_header import is_torch_zip
+from headspan.checkpoint.weight_header import read_weight_header
+from headspan.errors import CheckpointError
 
 if TYPE_CHECKING:
     import torch
 
-TORCH_SUFFIXES = frozenset({".bin", ".pt", ".pth"})
 FULL_HASH_BYTES = 4 * 2**30
 """Above this the weights are not hashed whole: reading 140 GB to label a result would cost more than the result."""
 
 
-def read_header(path: Path) -> dict[str, TensorInfo]:
+def read_header(path: Path) -> Mapping[str, TensorInfo]:
     """Every tensor of one weight file, by its format."""
     try:
         if path.is_dir():
             raise CheckpointError(f"'{path.name}' is a folder where a weight file was expected")
         with path.open("rb") as file:
-            magic = file.read(4)
-        if path.suffix == ".gguf" or magic == b"GGUF":
-            raise UnsupportedModel(
-                f"'{path.name}' is a GGUF file (packed weights); open the original safetensors checkpoint instead"
-            )
-        if path.suffix == ".safetensors":
-            return read_safetensors_header(path)
-        if path.suffix in TORCH_SUFFIXES:
-            return read_torch_header(path)
+            return read_weight_header(file, path.stat().st_size, path.name).infos
     except OSError as problem:
         raise CheckpointError(f"'{path.name}' cannot be read: {problem.strerror or problem}") from problem
-    raise CheckpointError(
-        f"'{path.name}' is not a weight file headspan knows; it reads .safetensors and torch .bin, .pt, .pth"
-    )
 
 
 @dataclass(frozen=True)
@@ -62,17 +50,15 @@ class LocalFiles:
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> LocalFiles:
-        infos: dict[str, TensorInfo] = {}
-        for path in paths:
-            for name, info in read_header(path).items():
-                if name in infos:
-                    raise CheckpointError(f"tensor '{name}' is in both '{infos[name].place}' and '{path.name}'")
-                infos[name] = info
-        return cls({path.name: path for path in paths}, infos)
+        return cls({path.name: path for path in paths}, merged_infos(map(read_header, paths)))
 
     @property
     def bytes_on_disk(self) -> int:
         return sum(path.stat().st_size for path in self.files.values())
+
+    @property
+    def bytes_transferred(self) -> None:
+        return None
 
     def read(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
         by_file: dict[str, list[str]] = {}
@@ -112,9 +98,14 @@ class LocalFiles:
             headers = sorted((info.place, info.name, info.dtype, info.shape) for info in self.infos.values())
             return f"sha256-of-headers:{hashlib.sha256(repr(headers).encode()).hexdigest()}"
         digests = {name: _file_digest(path) for name, path in sorted(self.files.items())}
-        if len(digests) == 1:
-            return f"sha256:{next(iter(digests.values()))}"
-        return f"sha256-of-files:{hashlib.sha256(repr(digests).encode()).hexdigest()}"
+        return hash_of_files(digests)
+
+
+def hash_of_files(digests: Mapping[str, str]) -> str:
+    """One label for all weight files, from the SHA-256 of each by name (in order of the names)."""
+    if len(digests) == 1:
+        return f"sha256:{next(iter(digests.values()))}"
+    return f"sha256-of-files:{hashlib.sha256(repr(dict(digests)).encode()).hexdigest()}"
 
 
 def _file_digest(path: Path) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from headspan.checkpoint.tensors import TensorInfo
@@ -40,18 +40,26 @@ DTYPES: Mapping[str, str] = {
 }
 
 
-def read_safetensors_header(path: Path) -> dict[str, TensorInfo]:
-    """Every tensor that the file at `path` holds."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        header, data_bytes = _header_json(file, size, path.name)
-    entries = _parse(header, path.name)
-    infos, ranges = {}, []
+@dataclass(frozen=True)
+class SafetensorsHeader:
+    """What the tensors of one file are, and where in the file each of them lies."""
+
+    infos: Mapping[str, TensorInfo]
+    byte_ranges: Mapping[str, tuple[int, int]]
+    """Tensor -> first byte and the byte after its last, counted from the start of the file."""
+
+
+def read_safetensors_header(file: BinaryIO, size: int, place: str) -> SafetensorsHeader:
+    """Every tensor of the safetensors file `place`, which is `size` bytes long."""
+    header, data_bytes = _header_json(file, size, place)
+    entries = _parse(header, place)
+    infos, byte_ranges, ranges = {}, {}, []
     for name, entry in entries.items():
-        infos[name], byte_range = _tensor(name, entry, path.name)
-        ranges.append((*byte_range, name))
-    _check_every_byte_is_claimed(ranges, data_bytes, path.name)
-    return infos
+        infos[name], (start, end) = _tensor(name, entry, place)
+        byte_ranges[name] = (size - data_bytes + start, size - data_bytes + end)
+        ranges.append((start, end, name))
+    _check_every_byte_is_claimed(ranges, data_bytes, place)
+    return SafetensorsHeader(infos, byte_ranges)
 
 
 def _header_json(file: BinaryIO, size: int, place: str) -> tuple[bytes, int]:

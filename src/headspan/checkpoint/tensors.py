@@ -1,15 +1,17 @@
 """What a checkpoint's tensors look like before any of them is read.
 
 A `TensorStore` knows the name, dtype and shape of every tensor from headers alone, and reads the ones it is asked for.
-Stores differ in where the bytes are (local files, memory, later a remote host); nothing above them does.
+Stores differ in where the bytes are (local files, memory, a remote host); nothing above them does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Protocol
+
+from headspan.errors import CheckpointError
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +57,17 @@ class TensorInfo:
         return self.n_items * ITEM_BYTES[self.dtype]
 
 
+def merged_infos(files: Iterable[Mapping[str, TensorInfo]]) -> dict[str, TensorInfo]:
+    """The tensors of several files as one; a name that two files hold is refused."""
+    merged: dict[str, TensorInfo] = {}
+    for infos in files:
+        for name, info in infos.items():
+            if name in merged:
+                raise CheckpointError(f"tensor '{name}' is in both '{merged[name].place}' and '{info.place}'")
+            merged[name] = info
+    return merged
+
+
 class TensorStore(Protocol):
     """Tensors by name: headers at once, contents on demand."""
 
@@ -65,6 +78,10 @@ class TensorStore(Protocol):
     @property
     def bytes_on_disk(self) -> int | None:
         """Size of the weight files, or None where there are none."""
+
+    @property
+    def bytes_transferred(self) -> int | None:
+        """What has been read from another machine so far; None where the weights are on this one."""
 
     def read(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
         """Contents of the named tensors, in their stored dtype; nothing else is kept in memory."""

@@ -24,6 +24,10 @@ class CheckpointError(HeadspanError):
     """A checkpoint's files are missing, broken, or contradict one another."""
 
 
+class HubError(CheckpointError):
+    """The Hub, or a host it leads to, could not be reached, refused, or answered something that cannot be used."""
+
+
 class MissingTensor(CheckpointError):
     """A tensor that was asked for is not in the checkpoint (a partial checkpoint opens all the same)."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from headspan.heads import Heads
 
 
+Folder = Path | Callable[[], Path] | None
+"""A folder, or a function that fetches one when it is asked for."""
+
+
 @dataclass(frozen=True, repr=False)
 class Checkpoint:
     """A model's weights, opened but not read. Made by `headspan.open`."""
@@ -31,8 +35,7 @@ class Checkpoint:
     store: TensorStore
     stacks: Mapping[str, StoredStack]
     revision: str | None = None
-    folder: Path | None = None
-    """Where the files lie, for what stands beside the weights (a tokenizer); None for a model in memory."""
+    _folder: Folder = None
 
     def __repr__(self) -> str:
         shapes = "; ".join(
@@ -40,6 +43,11 @@ class Checkpoint:
             for name, stored in self.stacks.items()
         )
         return f"Checkpoint({self.source!r}, {self.family}, {shapes})"
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """Where the files beside the weights lie (a tokenizer), fetched if need be; None for a model in memory."""
+        return self._folder() if callable(self._folder) else self._folder
 
     @property
     def family(self) -> str:

@@ -1,4 +1,4 @@
-"""From what the user names (a folder, a file, a model in memory, "demo") to an opened Checkpoint."""
+"""From what the user names (a folder, a file, a model on the Hub or in memory, "demo") to an opened Checkpoint."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from headspan.checkpoint.adapter import MergedAdapter, adapter_settings, is_adapter
-from headspan.checkpoint.checkpoint import Checkpoint
+from headspan.checkpoint.checkpoint import Checkpoint, Folder
 from headspan.checkpoint.config import Config, read_json
 from headspan.checkpoint.describing import described_stacks, language_config
 from headspan.checkpoint.folder import folder_config, weight_files
+from headspan.checkpoint.hub.reference import HubReference, hub_reference
 from headspan.checkpoint.in_memory import InMemory
 from headspan.checkpoint.local_files import LocalFiles
 from headspan.checkpoint.tensors import TensorStore
@@ -25,13 +26,14 @@ def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
     Parameters
     ----------
     source
-        A folder in Hugging Face layout; one weight file (with `config`, or a config.json beside it); `"demo"`; a
-        `transformers` model in memory; or a pair `(state_dict, config)`.
+        A folder in Hugging Face layout; one weight file (with `config`, or a config.json beside it); a name on the
+        Hugging Face Hub, `"org/name"` or `"org/name@revision"`, of which only what is asked for is read; `"demo"`; a
+        `transformers` model in memory; or a pair `(state_dict, config)`. A local path goes before a name on the Hub.
     config
         Path of a config.json, a dict, or a `transformers` config, for a source that has none of its own.
     """
     if isinstance(source, str | PathLike):
-        return _open_path(str(source), config)
+        return _open_path(str(source), config, may_be_on_the_hub=isinstance(source, str))
     if isinstance(source, tuple) and len(source) == 2:
         state_dict, own_config = source
         return _checkpoint("in memory", _config(own_config), InMemory.of(state_dict))
@@ -40,12 +42,12 @@ def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
             f"{type(source).__name__} in memory", _config(config or source.config), InMemory.of(source.state_dict())
         )
     raise CheckpointError(
-        f'cannot open a {type(source).__name__}; give a folder, a weight file, "demo", a transformers model, '
+        f'cannot open a {type(source).__name__}; give a folder, a weight file, "demo", a name on the Hub, a transformers model, '
         "or a pair (state_dict, config)"
     )
 
 
-def _open_path(source: str, config: Any) -> Checkpoint:
+def _open_path(source: str, config: Any, may_be_on_the_hub: bool) -> Checkpoint:
     path = demo_folder() if source == "demo" else Path(source).expanduser()
     try:
         if is_adapter(path):
@@ -59,7 +61,22 @@ def _open_path(source: str, config: Any) -> Checkpoint:
             return _checkpoint(source, _config_for_file(path, config), store, folder=path.parent)
     except (OSError, ValueError) as problem:
         raise CheckpointError(f"'{source}' cannot be opened: {problem}") from problem
-    raise CheckpointError(f"there is no file or folder '{source}'; give a path, or \"demo\" for the embedded model")
+    reference = hub_reference(source) if may_be_on_the_hub else None
+    if reference is None:
+        raise CheckpointError(
+            f"there is no file or folder '{source}'; give a path, a name on the Hub (org/name, org/name@revision), "
+            'or "demo" for the embedded model'
+        )
+    return _open_on_the_hub(reference, config)
+
+
+def _open_on_the_hub(reference: HubReference, config: Any) -> Checkpoint:
+    # huggingface_hub takes a third of a second to load, which an analysis of a local folder need not pay.
+    from headspan.checkpoint.hub.opening import open_hub_model
+
+    model = open_hub_model(reference)
+    settings = model.config() if config is None else _config(config)
+    return _checkpoint(reference.repo, settings, model.store, model.commit, model.folder)
 
 
 def _open_adapter(source: str, folder: Path, config: Any) -> Checkpoint:
@@ -100,7 +117,7 @@ def _config(config: Any) -> Config:
 
 
 def _checkpoint(
-    source: str, config: Config, store: TensorStore, revision: str | None = None, folder: Path | None = None
+    source: str, config: Config, store: TensorStore, revision: str | None = None, folder: Folder = None
 ) -> Checkpoint:
     config = language_config(config)
     return Checkpoint(source, config, store, described_stacks(source, config, store.infos), revision, folder)

@@ -46,6 +46,8 @@ class Summary:
     dtypes: dict[str, int]
     """Dtype -> number of tensors stored in it, most frequent first."""
     bytes_on_disk: int | None
+    bytes_transferred: int | None
+    """Read from the Hub for this; None for a model on this machine."""
     packing: str | None
     stacks: list[StackSummary]
 
@@ -67,6 +69,7 @@ def summary(checkpoint: Checkpoint) -> Summary:
         n_tensors=len(infos),
         dtypes=dict(Counter(info.dtype for info in infos).most_common()),
         bytes_on_disk=checkpoint.store.bytes_on_disk,
+        bytes_transferred=checkpoint.store.bytes_transferred,
         packing=checkpoint.packing,
         stacks=[_stack_summary(stored) for stored in checkpoint.stacks.values()],
     )

@@ -34,6 +34,8 @@ class TorchHeader:
     tensors: Mapping[str, PickledTensor]
     members: Mapping[str, zipfile.ZipInfo]
     """Key of a storage -> the member that holds it; empty for a file in the old format."""
+    big_endian: bool = False
+    """Whether the file says that its numbers were written on a machine with the other byte order."""
 
 
 def is_torch_zip(path: Path) -> bool:
@@ -46,7 +48,9 @@ def read_torch_header(file: BinaryIO, size: int, place: str) -> TorchHeader:
     """Every tensor of the state dict that the torch file `place`, `size` bytes long, holds."""
     zipped = file.read(4) == ZIP_MAGIC
     file.seek(0)
-    state_dict, members = _zip_state_dict(file, place) if zipped else (_legacy_state_dict(file, size, place), {})
+    state_dict, members, big_endian = (
+        _zip_state_dict(file, place) if zipped else (_legacy_state_dict(file, size, place), {}, False)
+    )
     if not isinstance(state_dict, dict):
         raise CheckpointError(f"{place} holds a {type(state_dict).__name__}, not a state dict")
     tensors = {n: t for n, t in state_dict.items() if isinstance(n, str) and isinstance(t, PickledTensor)}
@@ -56,7 +60,7 @@ def read_torch_header(file: BinaryIO, size: int, place: str) -> TorchHeader:
             f"{place} has no tensor at its top level (it holds {keys}); save the model's state dict by itself"
         )
     infos = {n: TensorInfo(n, tensor.storage.dtype, tensor.shape, place) for n, tensor in tensors.items()}
-    return TorchHeader(infos, tensors, members)
+    return TorchHeader(infos, tensors, members, big_endian)
 
 
 class _BoundedReads(io.RawIOBase):
@@ -81,7 +85,7 @@ class _BoundedReads(io.RawIOBase):
         return self.file.read(size if size >= 0 else self.most)
 
 
-def _zip_state_dict(file: BinaryIO, place: str) -> tuple[Any, dict[str, zipfile.ZipInfo]]:
+def _zip_state_dict(file: BinaryIO, place: str) -> tuple[Any, dict[str, zipfile.ZipInfo], bool]:
     try:
         bounded = _BoundedReads(file)
         with zipfile.ZipFile(cast("IO[bytes]", bounded)) as archive:
@@ -93,9 +97,12 @@ def _zip_state_dict(file: BinaryIO, place: str) -> tuple[Any, dict[str, zipfile.
             if max(members[pickle_name].file_size, members[pickle_name].compress_size) > MAX_PICKLE_BYTES:
                 raise CheckpointError(f"{place}: its data.pkl is larger than {MAX_PICKLE_BYTES:,} bytes")
             value = pickled_value(io.BytesIO(archive.read(pickle_name)), place)
+            root = pickle_name.removesuffix("data.pkl")
+            order = members.get(f"{root}byteorder")
+            big_endian = order is not None and order.file_size < 100 and archive.read(order) == b"big"
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as problem:
         raise CheckpointError(f"{place} is damaged or cut short ({problem}); download it again") from problem
-    return value, _storage_members(value, pickle_name.removesuffix("data.pkl"), members, place)
+    return value, _storage_members(value, root, members, place), big_endian
 
 
 def _storage_members(

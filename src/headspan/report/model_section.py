@@ -23,13 +23,22 @@ def model_facts(about: Summary) -> list[tuple[str, str]]:
         ("Family", about.family),
         ("Parameters", f"{about.n_parameters:,} in {about.n_tensors:,} tensors"),
         ("Stored as", ", ".join(f"{dtype} ({count})" for dtype, count in about.dtypes.items())),
-        ("Size on disk", "in memory" if about.bytes_on_disk is None else size_text(about.bytes_on_disk)),
+        _size(about),
     ]
     if about.revision:
         rows.insert(1, ("Revision", about.revision))
     if about.packing:
         rows.append(("Quantised parts", f"{about.packing} (the attention is not)"))
     return rows
+
+
+def _size(about: Summary) -> tuple[str, str]:
+    if about.bytes_on_disk is None:
+        return "Size on disk", "in memory"
+    size = size_text(about.bytes_on_disk)
+    if about.bytes_transferred is None:
+        return "Size on disk", size
+    return "Size on the Hub", f"{size}, of which {size_text(about.bytes_transferred)} read now"
 
 
 def stack_facts(stack: StackSummary) -> list[tuple[str, str]]:

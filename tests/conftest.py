@@ -9,6 +9,9 @@ import os
 for _library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
+# No test may reach the network: those of the Hub run against a server on loopback and say so.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,10 @@ install_import_hook(
 )
 
 import torch
+from huggingface_hub import close_session
+
+from tests.robustness.hub_server import HubServer, hub_server
+from tests.robustness.local_hub import use_hub
 
 torch.set_num_threads(1)
 
@@ -59,6 +66,15 @@ def gpt2_attention() -> Path:
 def stories() -> Path:
     """A real small Llama with grouped heads."""
     return real_model("stories260K")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A Hub on loopback in place of the real one, with empty caches and little patience."""
+    with hub_server() as server:
+        use_hub(server, tmp_path / "hf-home", monkeypatch)
+        yield server
+        close_session()
 
 
 @pytest.fixture(autouse=True)

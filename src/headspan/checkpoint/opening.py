@@ -42,8 +42,8 @@ def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
             f"{type(source).__name__} in memory", _config(config or source.config), InMemory.of(source.state_dict())
         )
     raise CheckpointError(
-        f'cannot open a {type(source).__name__}; give a folder, a weight file, "demo", a name on the Hub, a transformers model, '
-        "or a pair (state_dict, config)"
+        f'cannot open a {type(source).__name__}; give a folder, a weight file, a name on the Hub, "demo", '
+        "a transformers model, or a pair (state_dict, config)"
     )
 
 

@@ -1,8 +1,8 @@
 """One exchange with the Hub or with a host it leads to.
 
-The session, its proxies and certificates are those of `huggingface_hub`. Redirects are followed by hand: the user's token
-goes to the Hub's own origin (scheme, host and port) and nowhere else, a redirect may not leave https for http, and their
-number is bounded. Bodies are read as they come, never unpacked, and counted.
+The session, its proxies and certificates are those of `huggingface_hub`. Redirects are followed by hand: the user's
+token goes to the Hub's own origin (scheme, host and port) and nowhere else, no redirect leaves https for http, and
+their number is bounded. Bodies are read as they come, never unpacked, and counted.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import httpx2
+from huggingface_hub import __version__ as huggingface_hub_version
 from huggingface_hub import constants, get_session, get_token
 from huggingface_hub.errors import OfflineModeIsEnabled
-from huggingface_hub.utils import build_hf_headers
 
 from headspan._version import __version__
 from headspan.checkpoint.hub import patience as limits
@@ -24,6 +24,7 @@ from headspan.checkpoint.hub.patience import Patience
 from headspan.checkpoint.hub.ranges import ByteRange
 from headspan.errors import HubError
 
+USER_AGENT = f"headspan/{__version__}; hf_hub/{huggingface_hub_version}"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -111,8 +112,7 @@ class Connection:
     @contextmanager
     def answer(self, url: str, byte_range: ByteRange | None = None) -> Iterator[Answer]:
         """What `url` answers to GET, or where it leads; with the whole body or one range of it to be read."""
-        headers = build_hf_headers(token=False, library_name="headspan", library_version=__version__)
-        headers["Accept-Encoding"] = "identity"
+        headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
         if byte_range is not None:
             headers["Range"] = f"bytes={byte_range[0]}-{byte_range[1] - 1}"
         hub_headers = httpx2.Headers()

@@ -1,7 +1,7 @@
 """Which files a revision has: the commit it stands for, and each file's length and content hash.
 
-One request tells all of it. The answer is data from a server: the commit and hashes become names of folders, so they must
-look like what they are; lengths must be whole numbers that a file can have.
+One request tells all of it. The answer is data from a server: the commit and hashes become names of folders, so they
+must look like what they are; lengths must be whole numbers that a file can have.
 """
 
 from __future__ import annotations

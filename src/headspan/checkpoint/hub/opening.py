@@ -147,16 +147,14 @@ class _RemoteRepository:
 
     def _config(self) -> Config:
         if "config.json" not in self.listing.files:
-            raise CheckpointError(
-                f"'{self.repo}' has no config.json (found {listed(self.listing.files)}); headspan needs it for the shapes"
-            )
+            found = listed(self.listing.files)
+            raise CheckpointError(f"'{self.repo}' has no config.json (found {found}); headspan needs it for the shapes")
         return Config(self._json("config.json"))
 
     def _folder(self) -> Path:
         folder = self.cache.snapshot(self.repo, self.listing.commit)
         for name in BESIDE_THE_WEIGHTS:
-            there = folder / name
-            if name in self.listing.files and not there.is_file():
-                if not save(there, self._file(name).whole(MAX_JSON_BYTES)):
-                    raise HubError(f"'{name}' cannot be written to '{folder}'; make room there, or set HF_HOME")
+            absent = name in self.listing.files and not (folder / name).is_file()
+            if absent and not save(folder / name, self._file(name).whole(MAX_JSON_BYTES)):
+                raise HubError(f"'{name}' cannot be written to '{folder}'; make room there, or set HF_HOME")
         return folder

@@ -1,8 +1,8 @@
 """Tensors made from byte ranges of a remote file.
 
-safetensors: a tensor is one range, known from the header. A torch zip: a tensor is a view into a storage, which is a zip
-member stored as it is. Where the member's bytes begin stands in a short header before them, so both are asked for at once
-and the tensor is cut out when the header has been read.
+safetensors: a tensor is one range, known from the header. A torch zip: a tensor is a view into a storage, which is a
+zip member stored as it is. Where its bytes begin stands in a short header before them, so both are asked for at
+once and the tensor is cut out when the header has been read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def torch_contents(file: RangedFile, header: TorchHeader, names: Sequence[str]) 
         first, end = (begin + at for at in _storage_bytes(tensor))
         held = buffers[len(names) + index]
         offset = first - likely[index][0]
-        if 0 <= offset and offset + end - first <= len(held):
+        if offset >= 0 and offset + end - first <= len(held):
             content = held[offset : offset + end - first]
         else:
             (content,) = file.read([(first, end)])

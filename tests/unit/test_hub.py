@@ -1,0 +1,297 @@
+"""Models on the Hub: the same heads as from the downloaded folder, for a fraction of the bytes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+import headspan
+from headspan.checkpoint.hub.ranged_file import BLOCK_BYTES
+from headspan.cli.main import app
+from headspan.errors import CheckpointError, HubError
+from headspan.heads import Heads
+from tests.robustness.hub_server import COMMIT, HubServer
+
+WIDTH, VOCABULARY = 192, 6000
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": WIDTH,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+    "num_hidden_layers": 3,
+    "intermediate_size": 2400,
+    "vocab_size": VOCABULARY,
+    "rms_norm_eps": 1e-5,
+}
+KINDS = ("safetensors", "sharded safetensors", "torch", "sharded torch")
+
+
+def tensors() -> dict[str, torch.Tensor]:
+    """A Llama whose attention is a fifteenth of it, large enough that a header is little beside it."""
+    shapes = {"model.embed_tokens.weight": (VOCABULARY, WIDTH), "lm_head.weight": (VOCABULARY, WIDTH)}
+    for layer in range(3):
+        prefix = f"model.layers.{layer}."
+        attention = {"q": (WIDTH, WIDTH), "k": (WIDTH // 2, WIDTH), "v": (WIDTH // 2, WIDTH), "o": (WIDTH, WIDTH)}
+        shapes |= {f"{prefix}self_attn.{part}_proj.weight": shape for part, shape in attention.items()}
+        shapes |= {f"{prefix}mlp.{part}_proj.weight": (2400, WIDTH) for part in ("gate", "up")}
+        shapes |= {f"{prefix}mlp.down_proj.weight": (WIDTH, 2400), f"{prefix}input_layernorm.weight": (WIDTH,)}
+        shapes[f"{prefix}post_attention_layernorm.weight"] = (WIDTH,)
+    shapes["model.norm.weight"] = (WIDTH,)
+    generator = torch.Generator().manual_seed(5)
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def write_model(folder: Path, kind: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "b": 1}}}))
+    everything = tensors()
+    ending, write = (".bin", torch.save) if kind.endswith("torch") else (".safetensors", save_file)
+    stem = "pytorch_model" if ending == ".bin" else "model"
+    if not kind.startswith("sharded"):
+        write(everything, folder / f"{stem}{ending}")
+        return folder
+    weight_map = {}
+    for number, layers in enumerate((("layers.0", "embed"), ("layers.1", "lm_head"), ("layers.2", "model.norm")), 1):
+        part = {name: tensor for name, tensor in everything.items() if any(mark in name for mark in layers)}
+        file = f"{stem}-{number:05}-of-00003{ending}"
+        write(part, folder / file)
+        weight_map |= dict.fromkeys(part, file)
+    (folder / f"{stem}{ending}.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return folder
+
+
+def attention_bytes() -> int:
+    return sum(tensor.nbytes for name, tensor in tensors().items() if "self_attn" in name)
+
+
+def all_heads(heads: Heads) -> list[torch.Tensor]:
+    return [heads.W_Q, heads.W_K, heads.W_V, heads.W_O]
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest, hub: HubServer, tmp_path: Path) -> Path:
+    folder = write_model(tmp_path / "model", getattr(request, "param", "safetensors"))
+    hub.add("org/tiny", folder)
+    return folder
+
+
+every_kind = pytest.mark.parametrize("served", KINDS, indirect=True)
+
+
+@every_kind
+def test_a_model_on_the_hub_gives_bit_identical_heads(served: Path, hub: HubServer) -> None:
+    remote, local = headspan.open("org/tiny"), headspan.open(served)
+    for ours, theirs in zip(all_heads(remote.heads()), all_heads(local.heads()), strict=True):
+        assert torch.equal(ours, theirs)
+    assert torch.equal(remote.heads(fold="layernorm").W_Q, local.heads(fold="layernorm").W_Q)
+    assert torch.equal(remote.heads().W_E, local.heads().W_E)
+    assert dict(remote.store.infos) == dict(local.store.infos)
+
+
+@every_kind
+def test_provenance_names_the_commit_and_the_content_without_reading_it(served: Path, hub: HubServer) -> None:
+    remote, local = headspan.open("org/tiny@main"), headspan.open(served)
+    before = hub.sent()
+    facts = remote.heads().provenance()
+    assert (facts["model"], facts["revision"]) == ("org/tiny", COMMIT)
+    assert facts["file_hash"] == local.heads().provenance()["file_hash"]
+    assert hub.sent() == before
+
+
+@every_kind
+def test_opening_reads_headers_only(served: Path, hub: HubServer) -> None:
+    checkpoint = headspan.open("org/tiny")
+    small = hub.sent("/api/") + hub.sent("config.json") + hub.sent("index.json")
+    n_files = len({info.place for info in checkpoint.store.infos.values()})
+    # A torch file is read at both of its ends.
+    assert hub.sent() - small <= 2 * BLOCK_BYTES * n_files
+    assert hub.sent() < 0.05 * checkpoint.store.bytes_on_disk
+    assert checkpoint.store.bytes_transferred == hub.sent()
+
+
+@every_kind
+def test_heads_read_the_attention_and_next_to_nothing_else(served: Path, hub: HubServer) -> None:
+    checkpoint = headspan.open("org/tiny")
+    opening = hub.sent()
+    hub.forget()
+    _ = all_heads(checkpoint.heads())
+    # Some of the attention may lie in the blocks that hold the headers.
+    assert attention_bytes() - opening <= hub.sent() <= attention_bytes() + 4096 * len(hub.seen)
+    assert hub.sent() < 0.08 * checkpoint.store.bytes_on_disk
+
+
+def test_the_tensors_of_a_layer_are_read_in_one_request(served: Path, hub: HubServer) -> None:
+    checkpoint = headspan.open("org/tiny")
+    hub.forget()
+    checkpoint.heads(layers=[1]).layer(1)
+    assert len([seen for seen in hub.seen if seen.port == "cdn"]) == 1
+
+
+@every_kind
+def test_a_second_reading_transfers_nothing(served: Path, hub: HubServer) -> None:
+    first = all_heads(headspan.open("org/tiny").heads())
+    hub.forget()
+    second = headspan.open(f"org/tiny@{COMMIT}")
+    assert all(torch.equal(a, b) for a, b in zip(first, all_heads(second.heads()), strict=True))
+    assert hub.seen == []
+    assert second.store.bytes_transferred == 0
+    _ = all_heads(headspan.open("org/tiny@main").heads())
+    assert [seen.path.partition("?")[0] for seen in hub.seen] == ["/api/models/org/tiny/revision/main"]
+
+
+def test_what_was_read_is_there_without_a_network(
+    served: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    online = headspan.open("org/tiny").heads(layers=[0]).W_Q
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    offline = headspan.open("org/tiny")
+    assert torch.equal(offline.heads(layers=[0]).W_Q, online)
+    with pytest.raises(HubError, match=r"may not be asked for what is not in the cache \(HF_HUB_OFFLINE is set\)"):
+        _ = offline.heads(layers=[1]).W_Q
+
+
+def test_the_cache_of_huggingface_hub_is_used_where_it_has_the_files(served: Path, hub: HubServer) -> None:
+    repository = Path(constants.HF_HUB_CACHE) / "models--org--tiny"
+    snapshot = repository / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    for path in served.iterdir():
+        (snapshot / path.name).write_bytes(path.read_bytes())
+    pinned = headspan.open(f"org/tiny@{COMMIT}")
+    assert hub.seen == []
+    assert (pinned.source, pinned.revision, pinned.store.bytes_transferred) == ("org/tiny", COMMIT, None)
+    assert torch.equal(headspan.open("org/tiny").heads().W_Q, pinned.heads().W_Q)
+    assert len(hub.seen) == 1
+    (snapshot / "model.safetensors").unlink()
+    assert headspan.open(f"org/tiny@{COMMIT}").store.bytes_transferred is not None
+
+
+def test_the_cache_of_huggingface_hub_serves_where_the_hub_is_silent(
+    served: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    test_the_cache_of_huggingface_hub_is_used_where_it_has_the_files(served, hub)
+    snapshot = Path(constants.HF_HUB_CACHE) / "models--org--tiny" / "snapshots" / COMMIT
+    (snapshot / "model.safetensors").write_bytes((served / "model.safetensors").read_bytes())
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert headspan.open("org/tiny").revision == COMMIT
+
+
+def test_a_local_folder_goes_before_a_model_of_that_name(
+    served: Path, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(tmp_path / "org" / "tiny", "safetensors")
+    monkeypatch.chdir(tmp_path)
+    assert headspan.open("org/tiny").revision is None
+    assert hub.seen == []
+
+
+def test_a_path_object_is_never_a_name_on_the_hub(served: Path, hub: HubServer) -> None:
+    with pytest.raises(CheckpointError, match=r"there is no file or folder 'org/tiny'; give a path, a name on the Hub"):
+        headspan.open(Path("org/tiny"))
+    assert hub.seen == []
+
+
+def test_an_old_name_without_an_organisation_opens(served: Path, hub: HubServer) -> None:
+    hub.add("tiny", served)
+    assert headspan.open("tiny").source == "tiny"
+
+
+def test_branches_tags_and_pull_requests_are_revisions(served: Path, hub: HubServer) -> None:
+    hub.repositories["org/tiny"].revisions = ("main", "step143000", "refs/pr/3")
+    assert headspan.open("org/tiny@step143000").revision == COMMIT
+    assert headspan.open("org/tiny@refs/pr/3").revision == COMMIT
+
+
+def test_the_tokenizer_is_fetched_when_someone_asks_for_it(served: Path, hub: HubServer) -> None:
+    checkpoint = headspan.open("org/tiny")
+    assert hub.sent("tokenizer.json") == 0
+    assert checkpoint.folder is not None
+    assert (checkpoint.folder / "tokenizer.json").read_bytes() == (served / "tokenizer.json").read_bytes()
+    assert (checkpoint.folder / "config.json").is_file()
+    shown = CliRunner().invoke(app, ["tokens", "org/tiny", "L0H0", "--top", "3"])
+    assert shown.exit_code == 0, shown.output
+
+
+def test_a_model_without_config_opens_with_one_that_is_given(served: Path, hub: HubServer) -> None:
+    (served / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"'org/tiny' has no config\.json \(found model\.safetensors, tokenizer"):
+        headspan.open("org/tiny")
+    assert headspan.open("org/tiny", config=CONFIG).heads().n_layers == 3
+
+
+def test_views_into_shared_storages_of_a_torch_file_are_read_right(hub: HubServer, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", "torch")
+    contents = torch.load(folder / "pytorch_model.bin")
+    large = torch.randn(2 * WIDTH, WIDTH + 30)
+    shared = torch.randn(WIDTH, WIDTH)
+    contents["model.layers.0.self_attn.q_proj.weight"] = large[:WIDTH, 5 : WIDTH + 5].T
+    contents["model.layers.0.self_attn.o_proj.weight"] = large[WIDTH:, 30:]
+    contents["model.layers.1.self_attn.q_proj.weight"] = shared
+    contents["model.layers.1.self_attn.o_proj.weight"] = shared.T
+    contents["model.layers.2.self_attn.q_proj.weight"] = torch.randn(WIDTH).expand(WIDTH, WIDTH)
+    contents["model.layers.2.input_layernorm.weight"] = torch.zeros(3, WIDTH)[2]
+    torch.save(contents, folder / "pytorch_model.bin")
+    hub.add("org/views", folder)
+    remote, local = headspan.open("org/views"), headspan.open(folder)
+    for name in contents:
+        ours, theirs = (checkpoint.store.read([name])[name] for checkpoint in (remote, local))
+        assert torch.equal(ours, theirs), name
+        assert ours.stride() == theirs.stride()
+    names = [name for name in contents if "self_attn" in name]
+    together = headspan.open("org/views").store.read(names)
+    assert all(torch.equal(together[name], contents[name]) for name in names)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("kind", ["safetensors", "torch"])
+def test_every_precision_is_read_right(dtype: torch.dtype, kind: str, hub: HubServer, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", kind)
+    converted = {name: tensor.to(dtype) for name, tensor in tensors().items()}
+    if kind == "torch":
+        torch.save(converted, folder / "pytorch_model.bin")
+    else:
+        save_file(converted, folder / "model.safetensors")
+    hub.add("org/half", folder)
+    name = "model.layers.2.self_attn.k_proj.weight"
+    assert torch.equal(headspan.open("org/half").store.read([name])[name], converted[name])
+
+
+def test_an_empty_tensor_is_read_as_one(hub: HubServer, tmp_path: Path) -> None:
+    for kind, file in (("safetensors", "model.safetensors"), ("torch", "pytorch_model.bin")):
+        folder = write_model(tmp_path / kind, kind)
+        contents = load_file(folder / file) if kind == "safetensors" else torch.load(folder / file)
+        contents["nothing"] = torch.zeros(0, 4)
+        save_file(contents, folder / file) if kind == "safetensors" else torch.save(contents, folder / file)
+        hub.add(f"org/{kind}", folder)
+        assert headspan.open(f"org/{kind}").store.read(["nothing"])["nothing"].shape == (0, 4)
+
+
+def test_a_torch_file_in_the_old_format_is_refused_with_what_to_download(hub: HubServer, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", "torch")
+    torch.save(tensors(), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    hub.add("org/old", folder)
+    with pytest.raises(
+        HubError,
+        match=r"'pytorch_model\.bin' of 'org/old' is not a zip archive .* and cannot be read in parts; download all of "
+        rf"it \(`hf download org/old pytorch_model\.bin config\.json --revision {COMMIT}`\)",
+    ):
+        headspan.open("org/old")
+    assert hub.sent("pytorch_model.bin") <= BLOCK_BYTES
+
+
+def test_inspect_says_how_little_was_read(served: Path, hub: HubServer) -> None:
+    shown = CliRunner().invoke(app, ["inspect", "org/tiny@main"])
+    assert shown.exit_code == 0
+    assert COMMIT in shown.stdout
+    assert "Size on the Hub" in shown.stdout
+    about = json.loads(CliRunner().invoke(app, ["inspect", "org/tiny", "--json"]).stdout)
+    assert about["provenance"] == {"model": "org/tiny", "revision": COMMIT, "headspan_version": headspan.__version__}
+    assert about["bytes_transferred"] == hub.seen[-1].sent > 0

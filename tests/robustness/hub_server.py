@@ -352,7 +352,8 @@ def status(code: int, **headers: object) -> Behaviour:
 
 
 def another_etag(request: Request) -> None:
-    request.answer(302, {"X-Linked-Etag": '"' + "ee" * 32 + '"', "Location": "/elsewhere"})
+    request.head(206, {**request.range_headers(), "ETag": '"' + "ee" * 32 + '"'})
+    request.body(request.content())
 
 
 def not_http(request: Request) -> None:

@@ -5,21 +5,29 @@ from __future__ import annotations
 import builtins
 import io
 import json
+import os
+import resource
+import sys
 import tempfile
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headspan
 from headspan.errors import HeadspanError
 from tests.robustness import hostile
 
-FEW, MANY = 200, 20_000
+FEW = 200
+MANY = 9_100
+"""Cases of each kind in the slow suite; with eleven kinds, here and in `test_fuzz_hub`, over 100,000."""
+LONGEST_SECONDS, MOST_MEMORY = 5, 300 * 2**20
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -51,6 +59,33 @@ def damaged(draw: st.DrawFn, intact: bytes) -> bytes:
     return bytes(content[: draw(st.sampled_from([len(content), len(content) // 2, len(content) - 3]))])
 
 
+FIELDS = (0, 1, 2, 0xFF, 0x100, 0xFFFF, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1)
+
+
+@st.composite
+def zip_directories(draw: st.DrawFn) -> bytes:
+    """A torch file whose zip directory, and the record that points to it, hold other numbers than they should."""
+    content = bytearray(TORCH[True])
+    directory = content.index(b"PK\x01\x02")
+    for _ in range(draw(st.integers(1, 4))):
+        width = draw(st.sampled_from([2, 4]))
+        value = draw(st.sampled_from(FIELDS) | st.integers(0, 2**32 - 1)) % 256**width
+        at = draw(st.integers(directory, len(content) - width) | st.integers(len(content) - 22, len(content) - width))
+        content[at : at + width] = value.to_bytes(width, "little")
+    return bytes(content)
+
+
+@st.composite
+def torch_pickles(draw: st.DrawFn) -> bytes:
+    """A torch file that is intact but for the program in its pickle."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(TORCH[True])) as source, zipfile.ZipFile(buffer, "w") as target:
+        for member in source.infolist():
+            content = source.read(member)
+            target.writestr(member.filename, draw(damaged(content)) if "data.pkl" in member.filename else content)
+    return buffer.getvalue()
+
+
 @st.composite
 def headers(draw: st.DrawFn) -> object:
     """A header with some entry, field or the whole replaced by arbitrary JSON."""
@@ -68,20 +103,47 @@ def headers(draw: st.DrawFn) -> object:
     return header
 
 
+_opened: list[str] = []
+_watching = False
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watching and event == "open" and isinstance(arguments[0], str | bytes):
+        _opened.append(os.fsdecode(arguments[0]))
+
+
+sys.addaudithook(_watch)
+
+
+@contextmanager
+def nothing_read_outside(folder: Path) -> Iterator[None]:
+    """Every file that Python opens in the block is in `folder`, or part of an installed program."""
+    global _watching
+    _opened.clear()
+    _watching = True
+    try:
+        yield
+    finally:
+        _watching = False
+    programs = (sys.prefix, sys.base_prefix, str(Path(headspan.__file__).parent), "/proc/", "/sys/", "/dev/")
+    strangers = [name for name in _opened if not name.startswith((str(folder), *programs))]
+    assert not strangers, f"opened outside the folder: {strangers}"
+
+
 def attempt(fill: Callable[[Path], None]) -> None:
     """Open what `fill` writes, and read it if it opens; only the reader's own errors may come out."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "model"
         folder.mkdir()
         fill(folder)
-        try:
-            checkpoint = headspan.open(folder)
-            for block in checkpoint.heads().blocks():
-                assert block.W_Q.isfinite().all()
-        except HeadspanError as refusal:
-            message = str(refusal)
-        else:
-            message = "opened"
+        message = "opened"
+        with nothing_read_outside(Path(name)):
+            try:
+                checkpoint = headspan.open(folder)
+                for block in checkpoint.heads().blocks():
+                    assert block.W_Q.isfinite().all()
+            except HeadspanError as refusal:
+                message = str(refusal)
         assert "\n" not in message
 
 
@@ -109,15 +171,33 @@ def check_torch(content: bytes) -> None:
     attempt(fill_torch(content))
 
 
+def check_index(index: bytes) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "config.json").write_text(json.dumps(hostile.CONFIG))
+        (folder / "shard.safetensors").write_bytes(INTACT)
+        (folder / "model.safetensors.index.json").write_bytes(index)
+
+    attempt(fill)
+
+
 def check_config(changes: dict[str, Any]) -> None:
     attempt(lambda folder: hostile.write(folder, config={**hostile.CONFIG, **changes}))
 
+
+FILES = st.sampled_from(["shard.safetensors", "../model/shard.safetensors", "/etc/passwd", "config.json", "\0", "."])
+INDEXES = st.dictionaries(st.text(max_size=10), FILES | st.text(max_size=30) | JSON, max_size=4).map(
+    lambda weight_map: json.dumps({"weight_map": weight_map}).encode()
+)
+INTACT_INDEX = json.dumps({"weight_map": dict.fromkeys(hostile.SHAPES, "shard.safetensors")}).encode()
 
 STRATEGIES: dict[str, tuple[Callable[[Any], None], st.SearchStrategy[Any]]] = {
     "safetensors bytes": (check_bytes, damaged(INTACT)),
     "safetensors header": (check_header, headers()),
     "torch zip bytes": (check_torch, damaged(TORCH[True])),
     "torch legacy bytes": (check_torch, damaged(TORCH[False])),
+    "torch zip directory": (check_torch, zip_directories()),
+    "torch pickle": (check_torch, torch_pickles()),
+    "index": (check_index, INDEXES | damaged(INTACT_INDEX)),
     "config": (
         check_config,
         st.dictionaries(st.sampled_from([*hostile.CONFIG, "head_dim", "quantization_config"]), JSON),
@@ -131,11 +211,27 @@ def test_damage_never_gets_past_the_readers_own_errors(name: str) -> None:
     settings(max_examples=FEW)(given(strategy)(lambda value: check(value)))()
 
 
+def run_many(check: Callable[[Any], None], strategy: st.SearchStrategy[Any]) -> None:
+    """Many cases, each quick, all together in little memory."""
+    check_one = settings(
+        max_examples=MANY, database=None, deadline=LONGEST_SECONDS * 1000, suppress_health_check=list(HealthCheck)
+    )(given(strategy)(lambda value: check(value)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    check_one()
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert grown < MOST_MEMORY
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_much_damage_never_gets_past_the_readers_own_errors(name: str) -> None:
-    check, strategy = STRATEGIES[name]
-    settings(max_examples=MANY // len(STRATEGIES), database=None)(given(strategy)(lambda value: check(value)))()
+    run_many(*STRATEGIES[name])
+
+
+def test_the_watch_sees_a_file_outside_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("x")
+    with pytest.raises(AssertionError, match="opened outside the folder"), nothing_read_outside(tmp_path / "inside"):
+        (tmp_path / "outside").read_text()
 
 
 @settings(max_examples=FEW)

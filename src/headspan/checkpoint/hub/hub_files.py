@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from headspan.checkpoint.hub.connection import Traffic
@@ -14,8 +13,8 @@ from headspan.checkpoint.hub.remote_tensors import safetensors_contents, torch_c
 from headspan.checkpoint.local_files import hash_of_files
 from headspan.checkpoint.safetensors_header import SafetensorsHeader
 from headspan.checkpoint.tensors import TensorInfo, merged_infos
-from headspan.checkpoint.torch_header import ZIP_MAGIC, TorchHeader
-from headspan.checkpoint.weight_header import TORCH_SUFFIXES, WeightHeader, read_weight_header
+from headspan.checkpoint.torch_header import TorchHeader
+from headspan.checkpoint.weight_header import WeightHeader, read_weight_header
 from headspan.errors import HubError
 
 if TYPE_CHECKING:
@@ -67,12 +66,9 @@ class HubFiles:
 
 
 def _header(file: RangedFile) -> WeightHeader:
-    opened = file.opened()
-    is_torch = PurePath(file.name).suffix in TORCH_SUFFIXES
-    if is_torch and opened.read(4) != ZIP_MAGIC:
-        raise _in_parts(file, "is not a zip archive (the format of torch since 1.6)")
-    opened.seek(0)
-    header = read_weight_header(opened, file.size, file.name)
+    header = read_weight_header(file.opened(), file.size, file.name)
+    if isinstance(header, TorchHeader) and not header.members:
+        raise _in_parts(file, "is in the format from before torch 1.6")
     if isinstance(header, TorchHeader) and header.big_endian:
         raise _in_parts(file, "was written on a big-endian machine")
     return header

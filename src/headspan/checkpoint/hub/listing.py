@@ -39,7 +39,7 @@ class Listing:
     def file(self, name: str, repo: str) -> ListedFile:
         """The file of that name; an error that names it otherwise."""
         if name not in self.files:
-            raise HubError(f"'{repo}' at {self.commit:.12} has no file '{name}', which its index names")
+            raise HubError(f"'{name}' is not in '{repo}' at {self.commit:.12}, though its index names it")
         return self.files[name]
 
     def as_json(self) -> dict[str, Any]:

@@ -140,7 +140,7 @@ class BlockReader(io.RawIOBase):
         ]
         for (at, _), content in zip(absent, self._file.read(absent), strict=True):
             self._blocks[at // BLOCK_BYTES] = content
-        joined = b"".join(self._blocks[block] for block in blocks)
         self._position = end
-        offset = blocks.start * BLOCK_BYTES
-        return joined[start - offset : end - offset]
+        parts = (memoryview(self._blocks[block]) for block in blocks)
+        offsets = (block * BLOCK_BYTES for block in blocks)
+        return b"".join(part[max(start - at, 0) : end - at] for part, at in zip(parts, offsets, strict=True))

@@ -1,7 +1,7 @@
 """Every benchmark, one after another."""
 
-from benchmarks import affinity, reading, similarity
+from benchmarks import affinity, hub, reading, similarity
 
-for module in (reading, affinity, similarity):
+for module in (reading, hub, affinity, similarity):
     print(f"\n== {module.__name__.removeprefix('benchmarks.')} ==")
     module.main()

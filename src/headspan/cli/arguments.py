@@ -10,7 +10,8 @@ import typer
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", help='A checkpoint folder, a weight file, or "demo" for the model inside the package.'
+        metavar="MODEL",
+        help='A checkpoint folder, a weight file, a name on the Hub (org/name, org/name@revision), or "demo".',
     ),
 ]
 ConfigFile = Annotated[

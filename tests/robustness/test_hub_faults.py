@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -123,6 +124,21 @@ def test_a_server_that_asks_for_a_long_wait_is_not_waited_for(folder: Path, hub:
     with pytest.raises(HubError, match=r"asks to wait 86400 s before the list of files of 'org/tiny' is read"):
         headspan.open("org/tiny")
     assert time.monotonic() - begun < 2
+
+
+def test_a_rate_limit_that_lasts_is_not_waited_for(folder: Path, hub: HubServer) -> None:
+    hub.fail(hub_server.status(429, ratelimit='"api";r=0;t=55'), "/api/")
+    with pytest.raises(HubError, match=r"asks to wait 55 s before the list of files"):
+        headspan.open("org/tiny")
+
+
+@pytest.mark.parametrize("endpoint", ["somewhere", "http://[::1", ""])
+def test_an_endpoint_that_is_no_address_is_one_sentence(
+    endpoint: str, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    with pytest.raises(HubError, match=r"HF_ENDPOINT is '.*', which is not the address of a server"):
+        headspan.open("org/tiny")
 
 
 def test_retry_after_is_honoured(folder: Path, hub: HubServer) -> None:
@@ -458,6 +474,46 @@ def test_the_command_line_reads_from_the_hub(folder: Path, hub: HubServer, tmp_p
     assert done.returncode == 2
     assert done.stdout == ""
     assert re.fullmatch(r"headspan: there is no file or folder 'org/none' here, and .+\n", done.stderr)
+
+
+def test_inspecting_a_model_on_the_hub_does_not_load_torch(folder: Path, hub: HubServer, tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from headspan.cli.main import app\n"
+        "app(['inspect', sys.argv[1]], standalone_mode=False)\n"
+        "print([name for name in ('torch', 'numpy', 'safetensors', 'huggingface_hub') if name in sys.modules])"
+    )
+    for model, loaded in (("org/tiny", "['huggingface_hub']"), ("demo", "[]")):
+        done = subprocess.run(
+            [sys.executable, "-c", program, model],
+            env=hub_environment(hub, tmp_path / "home"),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert done.stdout.splitlines()[-1] == loaded
+
+
+@pytest.mark.parametrize("piped", [False, True], ids=["terminal", "pipe"])
+def test_a_bar_is_drawn_on_a_terminal_only(piped: bool, folder: Path, hub: HubServer, tmp_path: Path) -> None:
+    program = "import headspan; assert headspan.open('org/tiny').heads().W_E.shape == (6000, 192)"
+    ours, theirs = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**hub_environment(hub, tmp_path / "home"), "TERM": "xterm", "COLUMNS": "120"},
+        stdout=subprocess.PIPE if piped else theirs,
+        stderr=theirs,
+        check=True,
+        timeout=60,
+    )
+    os.write(theirs, b"end")
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    os.close(theirs)
+    assert not done.stdout
+    assert ("org/tiny: model.safetensors" in shown) is not piped
+    assert (shown == "end") is piped
 
 
 NOT_SERVABLE = {

@@ -103,7 +103,11 @@ class Connection:
     @classmethod
     def to_the_hub(cls) -> Connection:
         """The Hub of `HF_ENDPOINT`, with the user's token."""
-        return cls(constants.ENDPOINT, limits.PATIENCE, token=HubToken(constants.ENDPOINT))
+        try:
+            token = HubToken(constants.ENDPOINT)
+        except (httpx2.InvalidURL, ValueError):
+            raise HubError(f"HF_ENDPOINT is '{constants.ENDPOINT:.80}', which is not the address of a server") from None
+        return cls(constants.ENDPOINT, limits.PATIENCE, token=token)
 
     @property
     def host(self) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from huggingface_hub import hf_hub_url
+from huggingface_hub.utils import parse_ratelimit_headers
 
 from headspan.checkpoint.hub.connection import Answer, Connection
 from headspan.checkpoint.hub.failures import Interrupted, given_up, ignores_ranges, not_the_hub, refusal, wrong_bytes
@@ -51,7 +52,10 @@ class Attempts:
 def check_put_off(answer: Answer) -> None:
     """Raise `Interrupted` where a server says: not now."""
     if answer.status in LATER:
-        raise Interrupted(f"it answered {answer.status}", wait=retry_after(answer.headers))
+        limit = parse_ratelimit_headers(answer.headers)
+        used_up = limit is not None and limit.remaining == 0
+        wait = float(limit.reset_in_seconds) if limit and used_up else retry_after(answer.headers)
+        raise Interrupted(f"it answered {answer.status}", wait=wait)
 
 
 @dataclass(eq=False)

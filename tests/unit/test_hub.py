@@ -12,67 +12,15 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import headspan
-from headspan.checkpoint.hub.ranged_file import BLOCK_BYTES
+from headspan.checkpoint.hub.block_reader import BLOCK_BYTES
 from headspan.cli.main import app
 from headspan.errors import CheckpointError, HubError
-from headspan.heads import Heads
+from tests.robustness.hub_model import CONFIG, KINDS, WIDTH, all_heads, tensors, write_model
 from tests.robustness.hub_server import COMMIT, HubServer
-
-WIDTH, VOCABULARY = 192, 6000
-CONFIG = {
-    "model_type": "llama",
-    "hidden_size": WIDTH,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 3,
-    "num_hidden_layers": 3,
-    "intermediate_size": 2400,
-    "vocab_size": VOCABULARY,
-    "rms_norm_eps": 1e-5,
-}
-KINDS = ("safetensors", "sharded safetensors", "torch", "sharded torch")
-
-
-def tensors() -> dict[str, torch.Tensor]:
-    """A Llama whose attention is a fifteenth of it, large enough that a header is little beside it."""
-    shapes = {"model.embed_tokens.weight": (VOCABULARY, WIDTH), "lm_head.weight": (VOCABULARY, WIDTH)}
-    for layer in range(3):
-        prefix = f"model.layers.{layer}."
-        attention = {"q": (WIDTH, WIDTH), "k": (WIDTH // 2, WIDTH), "v": (WIDTH // 2, WIDTH), "o": (WIDTH, WIDTH)}
-        shapes |= {f"{prefix}self_attn.{part}_proj.weight": shape for part, shape in attention.items()}
-        shapes |= {f"{prefix}mlp.{part}_proj.weight": (2400, WIDTH) for part in ("gate", "up")}
-        shapes |= {f"{prefix}mlp.down_proj.weight": (WIDTH, 2400), f"{prefix}input_layernorm.weight": (WIDTH,)}
-        shapes[f"{prefix}post_attention_layernorm.weight"] = (WIDTH,)
-    shapes["model.norm.weight"] = (WIDTH,)
-    generator = torch.Generator().manual_seed(5)
-    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
-
-
-def write_model(folder: Path, kind: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "b": 1}}}))
-    everything = tensors()
-    ending, write = (".bin", torch.save) if kind.endswith("torch") else (".safetensors", save_file)
-    stem = "pytorch_model" if ending == ".bin" else "model"
-    if not kind.startswith("sharded"):
-        write(everything, folder / f"{stem}{ending}")
-        return folder
-    weight_map = {}
-    for number, layers in enumerate((("layers.0", "embed"), ("layers.1", "lm_head"), ("layers.2", "model.norm")), 1):
-        part = {name: tensor for name, tensor in everything.items() if any(mark in name for mark in layers)}
-        file = f"{stem}-{number:05}-of-00003{ending}"
-        write(part, folder / file)
-        weight_map |= dict.fromkeys(part, file)
-    (folder / f"{stem}{ending}.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    return folder
 
 
 def attention_bytes() -> int:
     return sum(tensor.nbytes for name, tensor in tensors().items() if "self_attn" in name)
-
-
-def all_heads(heads: Heads) -> list[torch.Tensor]:
-    return [heads.W_Q, heads.W_K, heads.W_V, heads.W_O]
 
 
 @pytest.fixture
@@ -157,14 +105,20 @@ def test_what_was_read_is_there_without_a_network(
         _ = offline.heads(layers=[1]).W_Q
 
 
-def test_the_cache_of_huggingface_hub_is_used_where_it_has_the_files(served: Path, hub: HubServer) -> None:
+def download_to_the_cache(folder: Path) -> Path:
+    """Put all files where `hf download org/tiny` puts them."""
     repository = Path(constants.HF_HUB_CACHE) / "models--org--tiny"
     snapshot = repository / "snapshots" / COMMIT
     snapshot.mkdir(parents=True)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(COMMIT)
-    for path in served.iterdir():
+    for path in folder.iterdir():
         (snapshot / path.name).write_bytes(path.read_bytes())
+    return snapshot
+
+
+def test_the_cache_of_huggingface_hub_is_used_where_it_has_the_files(served: Path, hub: HubServer) -> None:
+    snapshot = download_to_the_cache(served)
     pinned = headspan.open(f"org/tiny@{COMMIT}")
     assert hub.seen == []
     assert (pinned.source, pinned.revision, pinned.store.bytes_transferred) == ("org/tiny", COMMIT, None)
@@ -174,14 +128,13 @@ def test_the_cache_of_huggingface_hub_is_used_where_it_has_the_files(served: Pat
     assert headspan.open(f"org/tiny@{COMMIT}").store.bytes_transferred is not None
 
 
-def test_the_cache_of_huggingface_hub_serves_where_the_hub_is_silent(
+def test_the_cache_of_huggingface_hub_serves_where_the_hub_may_not_be_asked(
     served: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    test_the_cache_of_huggingface_hub_is_used_where_it_has_the_files(served, hub)
-    snapshot = Path(constants.HF_HUB_CACHE) / "models--org--tiny" / "snapshots" / COMMIT
-    (snapshot / "model.safetensors").write_bytes((served / "model.safetensors").read_bytes())
+    download_to_the_cache(served)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert headspan.open("org/tiny").revision == COMMIT
+    assert hub.seen == []
 
 
 def test_a_local_folder_goes_before_a_model_of_that_name(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headspan.checkpoint.hub.block_reader import opened
 from headspan.checkpoint.hub.connection import Traffic
 from headspan.checkpoint.hub.ranged_file import RangedFile
 from headspan.checkpoint.hub.remote_tensors import safetensors_contents, torch_contents
@@ -66,7 +67,7 @@ class HubFiles:
 
 
 def _header(file: RangedFile) -> WeightHeader:
-    header = read_weight_header(file.opened(), file.size, file.name)
+    header = read_weight_header(opened(file), file.size, file.name)
     if isinstance(header, TorchHeader) and not header.members:
         raise _in_parts(file, "is in the format from before torch 1.6")
     if isinstance(header, TorchHeader) and header.big_endian:

@@ -17,9 +17,10 @@ from huggingface_hub import try_to_load_from_cache
 
 from headspan.checkpoint.config import MAX_JSON_BYTES, Config, json_object
 from headspan.checkpoint.folder import folder_config, listed, weight_files, weight_names
+from headspan.checkpoint.hub.attempts import Attempts, check_put_off
 from headspan.checkpoint.hub.cache_folder import CacheFolder, save
 from headspan.checkpoint.hub.connection import Connection
-from headspan.checkpoint.hub.download import Attempts, Download, check_put_off
+from headspan.checkpoint.hub.download import Download
 from headspan.checkpoint.hub.extents import Extents
 from headspan.checkpoint.hub.failures import Interrupted, NoSuchModel, Unreachable, not_the_hub, refusal
 from headspan.checkpoint.hub.hub_files import HubFiles

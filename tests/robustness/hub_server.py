@@ -89,9 +89,10 @@ class Request:
 
     def body(self, content: bytes) -> None:
         if self.seen.method != "HEAD":
+            # Counted first: a client that has the bytes may look at the count at once.
+            self.seen.sent += len(content)
             self.handler.wfile.write(content)
             self.handler.wfile.flush()
-            self.seen.sent += len(content)
 
     def answer(self, status: int, headers: dict[str, object], content: bytes = b"") -> None:
         self.head(status, {"Content-Length": len(content), **headers})

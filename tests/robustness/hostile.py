@@ -206,6 +206,16 @@ def zip_with_a_huge_directory(folder: Path) -> None:
         file.write(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, claimed, 100, 0))
 
 
+def compressed_pickle(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    buffer = io.BytesIO()
+    torch.save({name: torch.zeros(shape) for name, shape in SHAPES.items()}, buffer)
+    with zipfile.ZipFile(buffer) as source, zipfile.ZipFile(folder / "pytorch_model.bin", "w") as target:
+        for member in source.infolist():
+            packed = zipfile.ZIP_DEFLATED if member.filename.endswith("data.pkl") else zipfile.ZIP_STORED
+            target.writestr(member.filename, source.read(member), packed)
+
+
 def nested_state_dict(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(CONFIG))
     torch.save(
@@ -339,6 +349,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "code as the whole file": (code_as_the_whole_file, r"refers to '(posix|nt)\.mkdir'.* headspan runs no code"),
     "text with a bad escape": (text_with_a_bad_escape, r"uses the opcode PERSID, which no state dict needs"),
     "truncated torch file": (truncated_torch_file, r"pytorch_model\.bin is damaged or cut short"),
+    "compressed pickle": (compressed_pickle, r"damaged or cut short \('archive/data\.pkl' is compressed\)"),
     "zip with a directory of 1 GB": (
         zip_with_a_huge_directory,
         r"pytorch_model\.bin is damaged or cut short \(its directory claims 1,000,000,000 bytes\)",

@@ -94,15 +94,22 @@ def _zip_state_dict(file: BinaryIO, place: str) -> tuple[Any, dict[str, zipfile.
             pickle_name = next((name for name in members if name.rpartition("/")[2] == "data.pkl"), None)
             if pickle_name is None:
                 raise CheckpointError(f"{place} is a zip archive but not a torch checkpoint: it has no data.pkl")
-            if max(members[pickle_name].file_size, members[pickle_name].compress_size) > MAX_PICKLE_BYTES:
-                raise CheckpointError(f"{place}: its data.pkl is larger than {MAX_PICKLE_BYTES:,} bytes")
-            value = pickled_value(io.BytesIO(archive.read(pickle_name)), place)
+            value = pickled_value(io.BytesIO(_stored(archive, members[pickle_name])), place)
             root = pickle_name.removesuffix("data.pkl")
             order = members.get(f"{root}byteorder")
-            big_endian = order is not None and order.file_size < 100 and archive.read(order) == b"big"
+            big_endian = order is not None and _stored(archive, order) == b"big"
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as problem:
         raise CheckpointError(f"{place} is damaged or cut short ({problem}); download it again") from problem
     return value, _storage_members(value, root, members, place), big_endian
+
+
+def _stored(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """The content of a small member, which torch never compresses; so nothing is unpacked and nothing swells."""
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
+        raise zipfile.BadZipFile(f"'{member.filename[:60]}' is compressed")
+    if member.file_size > MAX_PICKLE_BYTES:
+        raise zipfile.BadZipFile(f"'{member.filename[:60]}' is larger than {MAX_PICKLE_BYTES:,} bytes")
+    return archive.read(member)
 
 
 def _storage_members(

@@ -97,6 +97,13 @@ def trickle(request: Request) -> None:
         time.sleep(0.02)
 
 
+def trickle_headers(request: Request) -> None:
+    """Headers one byte at a time, so that no silence is ever long."""
+    for byte in b"HTTP/1.1 206 OK\r\nX-Slow: " + b"x" * int(STALL_SECONDS * 5):
+        request.handler.wfile.write(bytes([byte]))
+        time.sleep(0.1)
+
+
 def status(code: int, **headers: object) -> Behaviour:
     named = {name.replace("_", "-").title(): value for name, value in headers.items()}
     return lambda request: request.answer(code, named, b"no")

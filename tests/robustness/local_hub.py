@@ -12,7 +12,9 @@ from headspan.checkpoint.hub import patience
 from headspan.checkpoint.hub.patience import Patience
 from tests.robustness.hub_server import HubServer
 
-LITTLE_PATIENCE = Patience(silence=1.0, attempts=4, first_wait=0.01, longest_wait=1.5, grace=0.3, slowest=2000.0)
+LITTLE_PATIENCE = Patience(
+    silence=1.0, beginning=2.0, attempts=4, first_wait=0.01, longest_wait=1.5, grace=0.3, slowest=2000.0
+)
 
 
 def use_hub(server: HubServer, home: Path, patch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import httpx2
 from huggingface_hub import __version__ as huggingface_hub_version
@@ -19,6 +20,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 
 from headspan._version import __version__
 from headspan.checkpoint.hub import patience as limits
+from headspan.checkpoint.hub.deadline import within
 from headspan.checkpoint.hub.failures import OFFLINE, Interrupted, Unreachable, not_the_hub
 from headspan.checkpoint.hub.patience import Patience
 from headspan.checkpoint.hub.ranges import ByteRange
@@ -134,9 +136,7 @@ class Connection:
     def _exchange(self, url: str, headers: dict[str, str]) -> Iterator[httpx2.Response]:
         self.traffic.n_requests += 1
         try:
-            with get_session().stream(
-                "GET", url, headers=headers, auth=self.token, timeout=self.patience.silence, follow_redirects=False
-            ) as response:
+            with closing(within(self.patience.beginning, partial(self._begun, url, headers), _close)) as response:
                 yield response
         except OfflineModeIsEnabled:
             raise Unreachable(OFFLINE) from None
@@ -144,10 +144,22 @@ class Connection:
             raise Interrupted(_reason(problem), connected=False) from None
         except httpx2.TimeoutException:
             raise Interrupted(f"it was silent for {self.patience.silence:g} s") from None
+        except TimeoutError:
+            raise Interrupted(f"it did not begin to answer in {self.patience.beginning:g} s") from None
         except (httpx2.NetworkError, httpx2.RemoteProtocolError) as problem:
             raise Interrupted(_reason(problem)) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError) as problem:
             raise not_the_hub(self.host, _reason(problem)) from None
+
+    def _begun(self, url: str, headers: dict[str, str]) -> httpx2.Response:
+        """The answer to one request, as far as its headers."""
+        session = get_session()
+        request = session.build_request("GET", url, headers=headers, timeout=self.patience.silence)
+        return session.send(request, auth=self.token, stream=True, follow_redirects=False)
+
+
+def _close(response: httpx2.Response) -> None:
+    response.close()
 
 
 def _redirected(response: httpx2.Response) -> str:

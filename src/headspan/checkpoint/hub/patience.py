@@ -13,6 +13,8 @@ class Patience:
 
     silence: float = 10.0
     """Longest time, in seconds, to connect or to hear nothing."""
+    beginning: float = 30.0
+    """Longest time until an answer begins: the host's name looked up, connected, headers complete."""
     attempts: int = 5
     """Failures in a row, without `progress` bytes in between, after which the read is given up."""
     progress: int = 256 * 1024

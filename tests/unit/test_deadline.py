@@ -35,7 +35,7 @@ def test_a_result_that_comes_too_late_is_discarded() -> None:
         discarded.append(result)
         gone.set()
 
-    with pytest.raises(TimeoutError, match="^$"):
+    with pytest.raises(TimeoutError, match=r"^$"):
         within(0.05, slow, discard)
     assert discarded == []
     go.set()

@@ -82,6 +82,20 @@ def test_the_tensors_of_a_layer_are_read_in_one_request(served: Path, hub: HubSe
     assert len([seen for seen in hub.seen if seen.port == "cdn"]) == 1
 
 
+def test_ranges_that_lie_close_are_read_together_and_others_apart(served: Path, hub: HubServer) -> None:
+    store = headspan.open("org/tiny").store
+    hub.forget()
+    store.read([f"model.layers.1.self_attn.{part}_proj.weight" for part in "kq"])
+    assert len(hub.seen) == 1
+    between = store.infos["model.layers.1.self_attn.o_proj.weight"].n_bytes
+    asked = sum(store.infos[f"model.layers.1.self_attn.{part}_proj.weight"].n_bytes for part in "kq")
+    assert hub.sent() == asked + between
+    hub.forget()
+    store.read([f"model.layers.{layer}.self_attn.q_proj.weight" for layer in (0, 2)])
+    assert len(hub.seen) == 2
+    assert hub.sent() == 2 * WIDTH * WIDTH * 4
+
+
 @every_kind
 def test_a_second_reading_transfers_nothing(served: Path, hub: HubServer) -> None:
     first = all_heads(headspan.open("org/tiny").heads())

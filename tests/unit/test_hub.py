@@ -254,6 +254,36 @@ def test_a_torch_file_in_the_old_format_is_refused_with_what_to_download(hub: Hu
     assert hub.sent("pytorch_model.bin") <= BLOCK_BYTES
 
 
+def write_adapter(folder: Path) -> torch.Tensor:
+    """A LoRA adapter of `org/tiny` for one matrix; what it adds to that matrix."""
+    folder.mkdir()
+    A, B = torch.randn(2, WIDTH), torch.randn(WIDTH, 2)
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_{}.weight"
+    save_file({name.format("A"): A, name.format("B"): B}, folder / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "base_model_name_or_path": "org/tiny", "r": 2, "lora_alpha": 2}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    return B @ A
+
+
+def test_a_local_adapter_of_a_model_on_the_hub_opens(served: Path, hub: HubServer, tmp_path: Path) -> None:
+    added = write_adapter(tmp_path / "adapter")
+    checkpoint = headspan.open(tmp_path / "adapter")
+    assert hub.sent("tokenizer.json") == 0
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert torch.allclose(checkpoint.store.read([name])[name], tensors()[name] + added, rtol=1e-5, atol=1e-5)
+    assert checkpoint.revision == COMMIT
+    assert checkpoint.store.bytes_transferred == hub.sent()
+
+
+def test_an_adapter_on_the_hub_is_refused_with_what_to_download(hub: HubServer, tmp_path: Path) -> None:
+    write_adapter(tmp_path / "adapter")
+    hub.add("org/lora", tmp_path / "adapter")
+    with pytest.raises(
+        HubError, match=r"'org/lora' is an adapter of another model; download it \(`hf download org/lora"
+    ):
+        headspan.open("org/lora")
+
+
 def test_inspect_says_how_little_was_read(served: Path, hub: HubServer) -> None:
     shown = CliRunner().invoke(app, ["inspect", "org/tiny@main"])
     assert shown.exit_code == 0

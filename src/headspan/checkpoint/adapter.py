@@ -87,6 +87,10 @@ class MergedAdapter:
         sizes = (self.base.bytes_on_disk, self.adapter.bytes_on_disk)
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
+    @property
+    def bytes_transferred(self) -> int | None:
+        return self.base.bytes_transferred
+
     def read(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
         changed = {name: self.changes[name] for name in names if name in self.changes}
         parts = self.adapter.read([part for change in changed.values() for part in change.parts])

@@ -35,7 +35,8 @@ class Checkpoint:
     store: TensorStore
     stacks: Mapping[str, StoredStack]
     revision: str | None = None
-    _folder: Folder = None
+    beside: Folder = None
+    """What `folder` gives, not yet fetched."""
 
     def __repr__(self) -> str:
         shapes = "; ".join(
@@ -47,7 +48,7 @@ class Checkpoint:
     @cached_property
     def folder(self) -> Path | None:
         """Where the files beside the weights lie (a tokenizer), fetched if need be; None for a model in memory."""
-        return self._folder() if callable(self._folder) else self._folder
+        return self.beside() if callable(self.beside) else self.beside
 
     @property
     def family(self) -> str:

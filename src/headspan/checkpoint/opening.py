@@ -94,7 +94,7 @@ def _open_adapter(source: str, folder: Path, config: Any) -> Checkpoint:
             f"peft (merge_and_unload): {problem}"
         ) from problem
     store = MergedAdapter.of(base.store, folder)
-    return _checkpoint(source, base.config, store, base.revision, base.folder)
+    return _checkpoint(source, base.config, store, base.revision, base.beside)
 
 
 def _config_for_file(path: Path, config: Any) -> Config:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from huggingface_hub import try_to_load_from_cache
 
+from headspan.checkpoint.adapter import CONFIG as ADAPTER
 from headspan.checkpoint.config import MAX_JSON_BYTES, Config, json_object
 from headspan.checkpoint.folder import folder_config, listed, weight_files, weight_names
 from headspan.checkpoint.hub.attempts import Attempts, check_put_off
@@ -134,6 +135,11 @@ class _RemoteRepository:
     listing: Listing
 
     def model(self) -> HubModel:
+        if ADAPTER in self.listing.files and "config.json" not in self.listing.files:
+            raise HubError(
+                f"'{self.repo}' is an adapter of another model; download it "
+                f"(`hf download {self.repo} --local-dir NAME`) and open that folder"
+            )
         names = weight_names(self.listing.files, lambda name: self._json(name), f"'{self.repo}'")
         store = HubFiles.of([self._file(name) for name in names], self.connection.traffic)
         return HubModel(store, self.listing.commit, self._config, self._folder)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.subspaces import Subspace, concatenated, numerical_rank, orthonormal_basis, random_subspaces
+from headspan.subspaces.bases import _condition_bound
 from headspan.subspaces.precision import clip_rounding, promoted, require_finite
 
 METHODS = ("auto", "cholesky", "qr", "svd")
@@ -44,6 +45,29 @@ def test_columns_are_orthonormal_to_rounding_however_ill_conditioned(method: str
     S = orthonormal_basis(with_condition(60, 12, condition), method=method)
     assert int(S.rank) == 12
     torch.testing.assert_close(S.basis.mT @ S.basis, torch.eye(12, dtype=torch.float64), atol=2e-14, rtol=0)
+
+
+@pytest.mark.parametrize("condition", [1.0, 4.0, 9.0, 11.0, 100.0, 250.0, 1e4])
+def test_float32_bases_are_about_as_orthonormal_as_householders(condition: float) -> None:
+    A = with_condition(768, 64, condition, torch.float32)
+    auto, householder = (orthonormal_basis(A, method=method).basis.double() for method in ("auto", "qr"))
+    defect, usual = (float(torch.linalg.matrix_norm(U.mT @ U - torch.eye(64))) for U in (auto, householder))
+    assert defect < 3 * usual
+
+
+@pytest.mark.parametrize("p", [1, 2, 12])
+@pytest.mark.parametrize("condition", [1.0, 3.0, 1e3, 1e6])
+def test_the_condition_bound_is_never_below_the_condition(p: int, condition: float) -> None:
+    A = with_condition(30, p, condition)
+    A[:, 0] *= 5
+    sigma, R = torch.linalg.svdvals(A), torch.linalg.qr(A).R
+    bound = float(_condition_bound(R, torch.linalg.inv(R)))
+    assert bound >= float(sigma[0] / sigma[-1] + sigma[-1] / sigma[0]) * (1 - 1e-9)
+
+
+def test_the_condition_bound_is_exact_for_one_large_and_one_small_direction() -> None:
+    R = torch.diag(torch.tensor([4.0, 2.0, 2.0, 2.0, 1.0], dtype=torch.float64))
+    assert float(_condition_bound(R, R.inverse())) == pytest.approx(4 + 1 / 4)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -43,9 +43,9 @@ from headspan.subspaces import (
     Subspace,
     concatenated,
     orthonormal_basis,
-    pairwise_squared_overlap,
-    projection_kernel,
     projection_kernel_table,
+    projection_kernels,
+    squared_overlaps,
 )
 
 LOOP_PAIRS = 3000
@@ -103,33 +103,27 @@ def weights_of(heads: Heads) -> dict[str, Tensor]:
     return {role: heads.W_O.mT if role == "O" else getattr(heads, f"W_{role}") for role in ROLES}
 
 
-def layer_of_each(heads: Heads, roles: int = 1) -> Tensor:
-    """The layer of every head of `roles` roles, in the order layer, role, head."""
-    return torch.tensor(heads.layers).repeat_interleave(roles * heads.n_heads)
+def layer_of_each(heads: Heads) -> Tensor:
+    """The layer of every head."""
+    return torch.tensor(heads.layers).repeat_interleave(heads.n_heads)
 
 
 def kernels(heads: Heads, weights: Mapping[str, Tensor], readers: str) -> Tensor:
-    """Bases of O and of `readers`, then the kernel of all composing pairs: [heads, layer * reader * head].
-
-    Readers are stacked within each layer: in that order the kernel need not sort, and so not copy, them.
-    """
-    src = orthonormal_basis(weights["O"]).reshape(-1)
-    stacked = torch.stack([weights[role] for role in readers], dim=1) if len(readers) > 1 else weights[readers]
-    dst = orthonormal_basis(stacked).reshape(-1)
-    src_layer, dst_layer = layer_of_each(heads), layer_of_each(heads, len(readers))
-    return projection_kernel(src, dst, src_layer=src_layer, dst_layer=dst_layer)
+    """Bases of O and of `readers`, then the kernel of all composing pairs: [heads, reader * layer * head]."""
+    src, *dst = (orthonormal_basis(weights[role]).reshape(-1) for role in "O" + readers)
+    layer = layer_of_each(heads)
+    return torch.cat(projection_kernels(src, dst, src_layer=layer, dst_layers=[layer] * len(dst)), dim=1)
 
 
 def composition(heads: Heads, readers: str = "QKV") -> Tensor:
-    """Composition scores of all composing pairs, weights read from the file: [heads, layer * reader * head]."""
+    """Composition scores of all composing pairs, weights read from the file: [heads, reader * layer * head]."""
     circuits = measured_circuits(heads, (), composition=True)
-    src = circuits.writer
+    src, dst = circuits.writer, [circuits.readers[role] for role in readers]
     assert src is not None
-    parts = [circuits.readers[role].unflatten(0, (heads.n_layers, -1)) for role in readers]
-    dst = (torch.stack(parts, dim=1) if len(parts) > 1 else parts[0]).reshape(-1, *src.shape[1:])
-    src_layer, dst_layer = layer_of_each(heads), layer_of_each(heads, len(readers))
-    overlap = pairwise_squared_overlap(src, dst, src_layer=src_layer, dst_layer=dst_layer)
-    return overlap.sqrt() / torch.linalg.matrix_norm(src)[:, None] / torch.linalg.matrix_norm(dst)
+    layer = layer_of_each(heads)
+    overlaps = squared_overlaps(src, dst, src_layer=layer, dst_layers=[layer] * len(dst))
+    norms = torch.cat([torch.linalg.matrix_norm(factor) for factor in dst])
+    return torch.cat(overlaps, dim=1).sqrt() / torch.linalg.matrix_norm(src)[:, None] / norms
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def _compare(
     actions = {f"their {role}": kept(f"their {role}", theirs, role) for role in "QKV"}
     found = costs({**actions, "one": kept("one", ours, "Q"), "three": kept("three", ours, "QKV")}, rounds)
     # Two times compare only if the results do.
-    table = torch.stack([results[f"their {role}"].flatten(0, 1) for role in "QKV"], dim=2).flatten(1)
+    table = torch.cat([results[f"their {role}"].flatten(0, 1).flatten(1) for role in "QKV"], dim=1)
     difference = float((table - results["three"])[~results["three"].isnan()].abs().max())
     print(f"{name}: largest difference {difference:.1e} in float32")
     if difference > TOLERANCE:

@@ -25,10 +25,10 @@ from headspan.subspaces.distances import (
     spectral_distance,
 )
 from headspan.subspaces.factored import Factored
-from headspan.subspaces.kernels import projection_kernel, projection_kernel_table
+from headspan.subspaces.kernels import projection_kernel, projection_kernel_table, projection_kernels
 from headspan.subspaces.lattice import complement, intersection, null_space, project, subspace_sum
 from headspan.subspaces.null_angles import NullAngles, null_space_angles, shared_null_dimension
-from headspan.subspaces.overlap import pairwise_squared_overlap, squared_overlap_table
+from headspan.subspaces.overlap import pairwise_squared_overlap, squared_overlap_table, squared_overlaps
 from headspan.subspaces.random_angles import AngleChance, angle_chance, random_principal_angles
 from headspan.subspaces.subspace import Subspace, concatenated
 
@@ -64,11 +64,13 @@ __all__ = [
     "projection_distance",
     "projection_kernel",
     "projection_kernel_table",
+    "projection_kernels",
     "random_principal_angles",
     "random_subspaces",
     "shared_null_dimension",
     "spectral_distance",
     "squared_overlap_table",
+    "squared_overlaps",
     "subspace_sum",
     "upper_tail",
 ]

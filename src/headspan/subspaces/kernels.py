@@ -7,11 +7,13 @@ not 0, which would say "orthogonal"), and the normalisation divides by the true 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headspan.subspaces.overlap import Algorithm, pairwise_squared_overlap, squared_overlap_table
+from headspan.subspaces.overlap import Algorithm, squared_overlap_table, squared_overlaps
 from headspan.subspaces.precision import DEFAULT_MEMORY, clip_rounding, epsilon
 from headspan.subspaces.staircase import require_layers
 from headspan.subspaces.subspace import Subspace
@@ -61,10 +63,49 @@ def projection_kernel(
     Measuring Affinity between Attention-Head Weight Subspaces via the Projection Kernel, arXiv 2601.10266;
     Hamm and Lee (2008), Grassmann discriminant analysis.
     """
-    table = pairwise_squared_overlap(
-        S.basis, T.basis, src_layer=src_layer, dst_layer=dst_layer, algorithm=algorithm, memory=memory
+    dst_layers = None if dst_layer is None else [dst_layer]
+    return projection_kernels(
+        S,
+        [T],
+        normalised=normalised,
+        src_layer=src_layer,
+        dst_layers=dst_layers,
+        algorithm=algorithm,
+        memory=memory,
+    )[0]
+
+
+def projection_kernels(
+    S: Subspace,
+    Ts: Sequence[Subspace],
+    *,
+    normalised: bool = False,
+    src_layer: Int[Tensor, " _n"] | None = None,
+    dst_layers: Sequence[Int[Tensor, " _m"]] | None = None,
+    algorithm: Algorithm = "auto",
+    memory: int = DEFAULT_MEMORY,
+) -> tuple[Float[Tensor, "n _"], ...]:
+    """`projection_kernel` of one batch of sources with each of several batches, the sources' work done once.
+
+    Parameters
+    ----------
+    S, Ts
+        One-axis batches in one R^d; a role of a model each, say.
+    src_layer, dst_layers
+        Layer of each source, and of each member of every batch of `Ts`.
+    normalised, algorithm, memory
+        As for `projection_kernel`.
+
+    Returns
+    -------
+    tuple of Tensor
+        [n, m] for each batch of `Ts`, as `projection_kernel`.
+    """
+    bases = [T.basis for T in Ts]
+    tables = squared_overlaps(
+        S.basis, bases, src_layer=src_layer, dst_layers=dst_layers, algorithm=algorithm, memory=memory
     )
-    return _honest(table, S.rank, T.rank, normalised)
+    return tuple(_honest(table, S.rank, T.rank, normalised) for table, T in zip(tables, Ts, strict=True))
 
 
 def projection_kernel_table(

@@ -1,6 +1,6 @@
-"""The squared overlap ||A_i^T B_j||_F^2 of every pair of two batches of factors, by the cheaper of two algorithms.
+"""The squared overlap ||A_i^T B_j||_F^2 of every pair of two lists of factors, by the cheaper of two algorithms.
 
-With A: [n, d, p] and B: [m, d, q]:
+With A: [n, d, p] and B: [m, d, q], each given as pieces of batches, in order:
 
 gram       One product [t p, d] x [d, t q] per tile of t x t pairs, then sums of squares of its p x q blocks.
            2 d p q operations per pair. Never negative; relative error about eps.
@@ -17,7 +17,8 @@ between 16 and 32 for both precisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -25,8 +26,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headspan.errors import MemoryBudgetError, ShapeError
+from headspan.subspaces.pieces import Pieces, count, joined, members, pieces_of
 from headspan.subspaces.precision import DEFAULT_MEMORY, clip_rounding, common_dtype, epsilon
-from headspan.subspaces.staircase import Staircase, composing, full_table, require_layers, upper_triangle
+from headspan.subspaces.staircase import (
+    Staircase,
+    composing,
+    full_table,
+    layer_order,
+    require_layers,
+    upper_triangle,
+)
 
 Algorithm = Literal["auto", "gram", "projector"]
 
@@ -34,7 +43,7 @@ Algorithm = Literal["auto", "gram", "projector"]
 # needs some 50 rows for its product to run at full speed, and more rows waste more of the staircase's edge.
 _GRAM_SIDE = 1024
 _PROJECTOR_ROWS = 48
-_RECTANGLE = (96, 384)
+_RECTANGLE = (96, 192)
 _DIAGONAL = 48
 # Forming projectors is a batch of thin products, which run at about half the speed of one large product.
 _FORMING_PENALTY = 2.0
@@ -103,64 +112,81 @@ def _rectangle_limits(members: int, item: int, memory: int) -> tuple[int, int]:
     return height, min(_RECTANGLE[1], entries // height)
 
 
-def _projector_overlap(A: Tensor, B: Tensor, stairs: Staircase, out: Tensor, memory: int) -> None:
+def _projector_overlap(A: Pieces, B: Pieces, stairs: Staircase, out: Tensor, memory: int) -> None:
     symmetric = A is B
     # Members that no pair needs are left out, unless one set of projectors serves both sides.
-    n, j0 = (len(A), 0) if symmetric else (stairs.rows, stairs.first_column)
-    A, B = A[:n], B[j0:]
+    n, j0 = (count(A), 0) if symmetric else (stairs.rows, stairs.first_column)
+    A, B = members(A, 0, n), members(B, j0, count(B))
+    m = count(B)
     out[:n, j0:] = 0
-    height, width = _rectangle_limits(n if symmetric else n + len(B), A.element_size(), memory)
+    height, width = _rectangle_limits(n if symmetric else n + m, out.element_size(), memory)
     # Fresh memory costs a page fault per 4 kB, as much as the product that fills it; two buffers serve all rectangles.
-    left_room = A.new_empty(n * height * width)
-    right_room = left_room if symmetric else A.new_empty(len(B) * height * width)
-    for rows, columns, weight in _rectangles(0, A.shape[1], height, width):
-        left = _projector_part(A, rows, columns, left_room)
-        right = left if symmetric else _projector_part(B, rows, columns, right_room)
+    left_room = out.new_empty(n, height * width)
+    right_room = left_room if symmetric else out.new_empty(m, height * width)
+    for rows, columns, weight in _rectangles(0, A[0].shape[1] if n and m else 0, height, width):
+        left = _projector_parts(A, rows, columns, left_room)
+        right = left if symmetric else _projector_parts(B, rows, columns, right_room)
         for step in stairs.steps:
             block = out[step.start : step.stop, step.first :]
             block.addmm_(left[step.start : step.stop], right[step.first - j0 :].mT, alpha=weight)
 
 
-def _projector_part(A: Tensor, rows: slice, columns: slice, room: Tensor) -> Tensor:
+def _projector_parts(A: Pieces, rows: slice, columns: slice, room: Tensor) -> Tensor:
     """[n, r c]: the entries `rows`, `columns` of every A_i A_i^T, written into `room`."""
-    shape = (len(A), rows.stop - rows.start, columns.stop - columns.start)
-    part = room[: shape[0] * shape[1] * shape[2]].view(shape)
-    torch.bmm(A[:, rows], A[:, columns].mT, out=part)
-    return part.view(len(A), shape[1] * shape[2])
+    height, width = rows.stop - rows.start, columns.stop - columns.start
+    parts = room.flatten()[: len(room) * height * width].view(len(room), height, width)
+    for piece, part in zip(A, torch.split(parts, [len(piece) for piece in A]), strict=True):
+        torch.bmm(piece[:, rows], piece[:, columns].mT, out=part)
+    return parts.flatten(1)
 
 
-def _without_rounding_negatives(out: Tensor, A: Tensor, B: Tensor) -> Tensor:
+def _without_rounding_negatives(out: Tensor, A: Pieces, B: Pieces) -> Tensor:
     """Clip the negative values that rounding leaves in <A A^T, B B^T>; raise if one is larger than rounding."""
     if not bool((out < 0).any()):
         return out
-    size = torch.linalg.matrix_norm(A.mT @ A)[:, None] * torch.linalg.matrix_norm(B.mT @ B)[None, :]
-    return clip_rounding(out, 0.0, torch.inf, 64 * epsilon(A) * size, "squared overlap")
+    size_A, size_B = (torch.cat([torch.linalg.matrix_norm(piece.mT @ piece) for piece in side]) for side in (A, B))
+    return clip_rounding(out, 0.0, torch.inf, 64 * epsilon(out) * size_A[:, None] * size_B, "squared overlap")
 
 
-def _table(A: Tensor, B: Tensor, small: Staircase, large: Staircase, algorithm: Algorithm, memory: int) -> Tensor:
-    """Overlaps inside the staircase by the algorithm asked for; NaN outside."""
-    out = A.new_full((len(A), len(B)), torch.nan)
+def _table(
+    A: Pieces, B: Pieces, stairs: Callable[[int], Staircase], large: Staircase, algorithm: Algorithm, memory: int
+) -> Tensor:
+    """Overlaps inside the staircase by the algorithm asked for; NaN outside.
+
+    The projector form takes the staircase `large`, the gram form the one of as many rows a step as it has room for.
+    """
+    out = A[0].new_full((count(A), count(B)), torch.nan)
     if algorithm == "auto":
-        columns_B = 0 if A is B else (len(B) - large.first_column) * B.shape[-1]
-        columns_A = (len(A) if A is B else large.rows) * A.shape[-1]
-        cheaper = projector_is_cheaper(large.area, A.shape[1], columns_A, columns_B, A.shape[-1], B.shape[-1])
-        algorithm = "projector" if cheaper else "gram"
-    if algorithm == "gram":
-        _gram_overlap(A, B, small, out, memory)
-        return out
-    _projector_overlap(A, B, large, out, memory)
-    return _without_rounding_negatives(out, A, B)
+        algorithm = "projector" if _projector_pays(A, B, large) else "gram"
+    if algorithm == "projector":
+        _projector_overlap(A, B, large, out, memory)
+        return _without_rounding_negatives(out, A, B)
+    left = joined(A)
+    right = left if A is B else joined(B)
+    _gram_overlap(left, right, stairs(_gram_rows(left, right, memory)), out, memory)
+    return out
 
 
-def _checked_factors(A: Tensor, B: Tensor, algorithm: str) -> tuple[Tensor, Tensor]:
-    if A.ndim != 3 or B.ndim != 3 or A.shape[1] != B.shape[1]:
-        raise ShapeError(
-            f"pairwise overlaps need factors [n, d, p] and [m, d, q] with one d, "
-            f"found {tuple(A.shape)} and {tuple(B.shape)}"
-        )
+def _projector_pays(A: Pieces, B: Pieces, stairs: Staircase) -> bool:
+    """Whether the cost model prefers the projector form for these members and pairs."""
+    used_A = A if A is B else members(A, 0, stairs.rows)
+    used_B = [] if A is B else members(B, stairs.first_column, count(B))
+    columns_A, columns_B = (sum(len(piece) * piece.shape[-1] for piece in used) for used in (used_A, used_B))
+    p, q = (max(piece.shape[-1] for piece in side) for side in (A, B))
+    return projector_is_cheaper(stairs.area, A[0].shape[1], columns_A, columns_B, p, q)
+
+
+def _checked_factors(A: Tensor, Bs: Sequence[Tensor], algorithm: str) -> tuple[Tensor, list[Tensor]]:
+    for B in Bs:
+        if A.ndim != 3 or B.ndim != 3 or A.shape[1] != B.shape[1]:
+            raise ShapeError(
+                f"pairwise overlaps need factors [n, d, p] and [m, d, q] with one d, "
+                f"found {tuple(A.shape)} and {tuple(B.shape)}"
+            )
     if algorithm not in ("auto", "gram", "projector"):
         raise ShapeError(f"algorithm needs to be 'auto', 'gram' or 'projector', found {algorithm!r}")
-    return (A, A) if A is B and A.dtype in (torch.float32, torch.float64) else common_dtype(A, B)
+    A, *rest = common_dtype(A, *Bs)
+    return A, rest
 
 
 def _gram_rows(A: Tensor, B: Tensor, memory: int) -> int:
@@ -198,29 +224,66 @@ def pairwise_squared_overlap(
     Tensor
         [n, m], >= 0. Bases: in [0, min(p, q)] and pq/d by chance. In general ||A||_F^2 ||B||_F^2 / d by chance.
     """
-    A, B = _checked_factors(A, B, algorithm)
-    if (src_layer is None) != (dst_layer is None):
+    dst_layers = None if dst_layer is None else [dst_layer]
+    return squared_overlaps(A, [B], src_layer=src_layer, dst_layers=dst_layers, algorithm=algorithm, memory=memory)[0]
+
+
+def squared_overlaps(
+    A: Float[Tensor, "n d p"],
+    Bs: Sequence[Float[Tensor, "_m _d _q"]],
+    *,
+    src_layer: Int[Tensor, " _n"] | None = None,
+    dst_layers: Sequence[Int[Tensor, " _"]] | None = None,
+    algorithm: Algorithm = "auto",
+    memory: int = DEFAULT_MEMORY,
+) -> tuple[Float[Tensor, "n _"], ...]:
+    """`pairwise_squared_overlap` of one batch with each of several, which share the work done on that one.
+
+    Parameters
+    ----------
+    A, Bs
+        [n, d, p], and any number of [m, d, q], whose m and q may differ.
+    src_layer, dst_layers
+        Layer of each member of A, and of each member of every batch of `Bs`.
+    algorithm, memory
+        As for `pairwise_squared_overlap`.
+
+    Returns
+    -------
+    tuple of Tensor
+        [n, m] for each batch of `Bs`.
+    """
+    A, Bs = _checked_factors(A, Bs, algorithm)
+    if src_layer is None and dst_layers is None:
+        n, m = len(A), count(Bs)
+        everything = full_table(n, m, max(n, 1))
+        table = _table([A], Bs, lambda rows: full_table(n, m, rows), everything, algorithm, memory)
+        return tuple(torch.split(table, [len(B) for B in Bs], dim=1))
+    if src_layer is None or dst_layers is None:
         raise ShapeError("src_layer and dst_layer are needed together, found only one of them")
     require_layers(src_layer, len(A), "src")
-    require_layers(dst_layer, len(B), "dst")
-    small, large = _gram_rows(A, B, memory), _PROJECTOR_ROWS
-    if src_layer is None or dst_layer is None:
-        n, m = len(A), len(B)
-        return _table(A, B, full_table(n, m, small), full_table(n, m, max(n, 1)), algorithm, memory)
-    A, src_layer, src_back = _sorted_by_layer(A, src_layer)
-    B, dst_layer, dst_back = _sorted_by_layer(B, dst_layer)
-    stairs = [composing(src_layer, dst_layer, block) for block in (small, large)]
-    table = _table(A, B, stairs[0], stairs[1], algorithm, memory)
-    table = torch.where(src_layer[:, None] < dst_layer, table, torch.nan)
-    return table[src_back][:, dst_back]
+    for B, layer in zip(Bs, dst_layers, strict=True):
+        require_layers(layer, len(B), "dst")
+    return _composing_overlaps(A, Bs, src_layer, dst_layers, algorithm, memory)
 
 
-def _sorted_by_layer(A: Tensor, layer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Members and layers in ascending order of layer, and the index that undoes it."""
-    layer, order = layer.to(A.device).sort(stable=True)
-    back = order.argsort()
-    # Heads usually come in order already; copying them would cost as much as a tenth of the whole table.
-    return (A if torch.equal(order, back) and bool((order.diff() > 0).all()) else A[order]), layer, back
+def _composing_overlaps(
+    A: Tensor,
+    Bs: Sequence[Tensor],
+    src_layer: Tensor,
+    dst_layers: Sequence[Tensor],
+    algorithm: Algorithm,
+    memory: int,
+) -> tuple[Tensor, ...]:
+    """Overlaps of the pairs with src_layer < dst_layer, by one staircase for all batches; NaN elsewhere."""
+    src, dst = (layer_order([layer.to(A.device) for layer in side]) for side in ([src_layer], dst_layers))
+    sources = pieces_of([A], src.runs)
+    same = len(Bs) == 1 and Bs[0] is A and torch.equal(src_layer, dst_layers[0])
+    readers = sources if same else pieces_of(Bs, dst.runs)
+    stairs = functools.partial(composing, src.layer, dst.layer)
+    table = _table(sources, readers, stairs, stairs(_PROJECTOR_ROWS), algorithm, memory)
+    table = torch.where(src.layer[:, None] < dst.layer, table, torch.nan)[src.places[0]]
+    return tuple(table[:, places] for places in dst.places)
 
 
 def squared_overlap_table(
@@ -242,7 +305,7 @@ def squared_overlap_table(
     Tensor
         [n, n], exactly symmetric, >= 0; the diagonal is ||A_i^T A_i||_F^2 (p for a basis), elsewhere p^2/d by chance.
     """
-    A, _ = _checked_factors(A, A, algorithm)
-    stairs = [upper_triangle(len(A), block) for block in (_gram_rows(A, A, memory), _PROJECTOR_ROWS)]
-    table = _table(A, A, stairs[0], stairs[1], algorithm, memory).triu()
+    pieces = [_checked_factors(A, [A], algorithm)[0]]
+    stairs = functools.partial(upper_triangle, len(A))
+    table = _table(pieces, pieces, stairs, stairs(_PROJECTOR_ROWS), algorithm, memory).triu()
     return table + table.triu(1).mT

@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 
@@ -25,11 +27,10 @@ def promoted(x: Tensor, what: str = "tensor") -> Tensor:
     raise ShapeError(f"{what} needs a real floating dtype, found {x.dtype}; convert it with .to(torch.float64)")
 
 
-def common_dtype(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Both tensors in the wider of their two promoted dtypes."""
-    x, y = promoted(x), promoted(y)
-    dtype = torch.promote_types(x.dtype, y.dtype)
-    return x.to(dtype), y.to(dtype)
+def common_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All tensors in the widest of their promoted dtypes."""
+    dtype = functools.reduce(torch.promote_types, (promoted(x).dtype for x in tensors))
+    return tuple(x.to(dtype) for x in tensors)
 
 
 def require_finite(x: Tensor, what: str) -> None:

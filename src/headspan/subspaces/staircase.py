@@ -5,10 +5,13 @@ destinations of source i are a tail j0(i): of the list, and j0 does not decrease
 blocks of rows and giving each block the tail of its first row covers every composing pair with rectangles, large
 enough for one matrix product each, and skips nearly all others. The upper triangle of a symmetric table is the same
 shape (j0(i) = i), and a full table is the staircase with j0 = 0.
+
+Members need not come sorted, nor in one batch: `layer_order` names the runs of members that, one after another, are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -85,6 +88,49 @@ def composing(src_layer: Int[Tensor, " n"], dst_layer: Int[Tensor, " m"], block:
     first = torch.searchsorted(dst_layer.contiguous(), src_layer.contiguous(), right=True).tolist()
     useful = sum(start < len(dst_layer) for start in first)
     return _from_first_columns(first[:useful], len(dst_layer), block)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Members `start:stop` of one batch."""
+
+    batch: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class LayerOrder:
+    """The members of several batches as one list, ascending by layer.
+
+    Parameters
+    ----------
+    runs
+        Members that stay together, in the order of the list.
+    layer
+        Layer of each member, in the order of the list.
+    places
+        For each batch, where in the list its members stand.
+    """
+
+    runs: tuple[Run, ...]
+    layer: Int[Tensor, " n"]
+    places: tuple[Int[Tensor, " _"], ...]
+
+
+def layer_order(layers: Sequence[Int[Tensor, " _"]]) -> LayerOrder:
+    """The order of several batches that is ascending by layer and keeps the order given within a layer."""
+    sizes = [len(layer) for layer in layers]
+    layer, order = torch.cat(list(layers)).sort(stable=True)
+    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))[order.cpu()]
+    member = torch.cat([torch.arange(size) for size in sizes])[order.cpu()]
+    breaks = ((batch.diff() != 0) | (member.diff() != 1)).nonzero().flatten() + 1
+    runs = [
+        Run(int(b[0]), int(m[0]), int(m[-1]) + 1)
+        for b, m in zip(batch.tensor_split(breaks), member.tensor_split(breaks), strict=True)
+        if len(m)
+    ]
+    return LayerOrder(tuple(runs), layer, tuple(torch.split(order.argsort(), sizes)))
 
 
 def require_layers(layer: Tensor | None, count: int, side: str) -> None:

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headspan.errors import DegenerateSubspace, ShapeError
+from headspan.subspaces.pieces import joined
 from headspan.subspaces.precision import epsilon, promoted, require_finite
 
 
@@ -122,6 +123,4 @@ def concatenated(parts: Sequence[Subspace]) -> Subspace:
             "concatenated needs batches with one axis in one R^d, "
             f"found bases of shapes {[tuple(part.basis.shape) for part in parts]}; use reshape(-1)"
         )
-    width = max(part.width for part in parts)
-    wide = [torch.nn.functional.pad(part.basis, (0, width - part.width)) for part in parts]
-    return Subspace(torch.cat(wide), torch.cat([part.rank for part in parts]))
+    return Subspace(joined([part.basis for part in parts]), torch.cat([part.rank for part in parts]))

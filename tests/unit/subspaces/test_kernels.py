@@ -21,11 +21,13 @@ from headspan.subspaces import (
     principal_cosines,
     projection_kernel,
     projection_kernel_table,
+    projection_kernels,
     random_subspaces,
     squared_overlap_table,
+    squared_overlaps,
 )
 from headspan.subspaces.overlap import projector_is_cheaper
-from headspan.subspaces.staircase import composing, full_table, upper_triangle
+from headspan.subspaces.staircase import Run, composing, full_table, layer_order, upper_triangle
 
 ALGORITHMS = ("gram", "projector")
 
@@ -96,6 +98,38 @@ def test_composing_pairs_of_one_batch_with_itself_are_those_of_two_copies(algori
     )
     torch.testing.assert_close(same, copy, rtol=1e-12, atol=1e-12, equal_nan=True)
     assert int((~same.isnan()).sum()) == 36 * 100
+
+
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, "auto"])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_several_batches_at_once_have_the_overlaps_of_each_alone(algorithm: str, shuffled: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    layers = [torch.arange(6).repeat_interleave(heads) for heads in (9, 9, 3, 1)]
+    if shuffled:
+        layers = [layer[torch.randperm(len(layer), generator=generator)] for layer in layers]
+    A, *Bs = (factors(len(layer), 12, p, seed=p) for layer, p in zip(layers, (4, 2, 3, 5), strict=True))
+    everywhere = squared_overlaps(A, Bs, algorithm=algorithm)
+    composing_only = squared_overlaps(A, Bs, src_layer=layers[0], dst_layers=layers[1:], algorithm=algorithm)
+    for B, layer, full, part in zip(Bs, layers[1:], everywhere, composing_only, strict=True):
+        torch.testing.assert_close(full, naive(A, B), rtol=1e-12, atol=1e-12)
+        wanted = torch.where(layers[0][:, None] < layer, naive(A, B), torch.nan)
+        torch.testing.assert_close(part, wanted, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+def test_several_kernels_at_once_honour_each_batchs_ranks() -> None:
+    S, T = (orthonormal_basis(factors(3, 10, p, seed=p)) for p in (4, 2))
+    zero = orthonormal_basis(torch.zeros(2, 10, 3, dtype=torch.float64))
+    for table, other in zip(projection_kernels(S, [T, zero, S], normalised=True), (T, zero, S), strict=True):
+        torch.testing.assert_close(table, projection_kernel(S, other, normalised=True), equal_nan=True)
+
+
+def test_the_layer_order_names_the_longest_runs_and_the_place_of_every_member() -> None:
+    order = layer_order([torch.tensor([0, 0, 1]), torch.tensor([1, 0])])
+    assert [(run.batch, run.start, run.stop) for run in order.runs] == [(0, 0, 2), (1, 1, 2), (0, 2, 3), (1, 0, 1)]
+    assert order.layer.tolist() == [0, 0, 0, 1, 1]
+    assert [places.tolist() for places in order.places] == [[0, 1, 3], [4, 2]]
+    assert layer_order([torch.arange(3)]).runs == (Run(0, 0, 3),)
+    assert layer_order([torch.arange(0)]).runs == ()
 
 
 def test_the_staircase_of_gpt2_skips_nearly_all_pairs_that_cannot_compose() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import pad
 
 from headspan.dims import PAIRINGS, ROLES, Role
 from headspan.heads import Heads
@@ -21,10 +20,10 @@ from headspan.subspaces import (
     chance_variance,
     concatenated,
     log_upper_tail,
-    projection_kernel,
     projection_kernel_table,
+    projection_kernels,
+    squared_overlaps,
 )
-from headspan.subspaces.overlap import pairwise_squared_overlap
 from headspan.subspaces.rotation import energy_shares, log_rotation_tail, rotation_variance
 from headspan.threads import one_thread
 
@@ -80,9 +79,9 @@ def _kernel_tables(circuits: Circuits, pairings: Sequence[str], memory: int) -> 
     tables: dict[str, Tensor] = {}
     for src_role in dict.fromkeys(roles_of(pairing)[0] for pairing in pairings):
         own = [pairing for pairing in pairings if pairing[0] == src_role]
-        offsets, readers = _stacked(circuits, [roles_of(pairing)[1] for pairing in own])
-        table = projection_kernel(circuits.spaces[src_role], readers, memory=memory)
-        tables |= {pairing: table[:, offsets[pairing[1]]] for pairing in own}
+        readers = [circuits.spaces[roles_of(pairing)[1]] for pairing in own]
+        found = projection_kernels(circuits.spaces[src_role], readers, memory=memory)
+        tables |= dict(zip(own, found, strict=True))
     return {pairing: tables[pairing] for pairing in pairings}
 
 
@@ -106,12 +105,10 @@ def composition_scores(heads: Heads, circuits: Circuits, pairings: Sequence[str]
         return {}
     src, d = circuits.writer, heads.d_model
     parts = [circuits.readers[pairing[1]] for pairing in pairings]
-    table = pairwise_squared_overlap(src, _side_by_side(parts), memory=memory)
+    overlaps = squared_overlaps(src, parts, memory=memory)
     a, src_norm = energy_shares(_singular_values(src)), torch.linalg.matrix_norm(src)
     scores = {}
-    for pairing, dst, overlap in zip(
-        pairings, parts, torch.split(table, [len(part) for part in parts], dim=1), strict=True
-    ):
+    for pairing, dst, overlap in zip(pairings, parts, overlaps, strict=True):
         norms = src_norm[:, None] * torch.linalg.matrix_norm(dst)[None, :]
         # Rounding of a pair whose factors align completely must not push a score above 1.
         squared = torch.where(norms > 0, overlap / norms.square(), torch.nan).clamp(max=1.0)
@@ -124,13 +121,6 @@ def composition_scores(heads: Heads, circuits: Circuits, pairings: Sequence[str]
             chance_std=variance**0.5 * d**0.5 / 2,
         )
     return scores
-
-
-def _side_by_side(parts: Sequence[Float[Tensor, "_ d _"]]) -> Float[Tensor, "n d p"]:
-    """Factors in one batch; narrower ones get zero columns, which change no product (values may be wider than keys)."""
-    width = max(part.shape[-1] for part in parts)
-    padded = [part if part.shape[-1] == width else pad(part, (0, width - part.shape[-1])) for part in parts]
-    return torch.cat(padded) if len(padded) > 1 else padded[0]
 
 
 @one_thread()

@@ -26,6 +26,7 @@ from headspan.dims import ROLES, Role
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.bilinear import bilinear_factors
 from headspan.subspaces import Subspace, orthonormal_basis
+from headspan.subspaces.pieces import joined
 from headspan.subspaces.subspace import concatenated
 from headspan.threads import one_thread
 
@@ -60,19 +61,20 @@ def measured_circuits(
         if composition:
             for name, factor in _factors(heads, block, delta).items():
                 factors[name].append(factor.flatten(0, 1))
-    joined = {name: torch.cat(parts) for name, parts in factors.items() if parts}
+    whole = {name: joined(parts) for name, parts in factors.items() if parts}
     return Circuits(
         spaces={role: concatenated(parts) for role, parts in spaces.items()},
-        writer=joined.pop("writer", None),
-        readers=joined,
+        writer=whole.pop("writer", None),
+        readers=whole,
     )
 
 
 def _factors(heads: Heads, block: HeadBlock, delta: int) -> dict[str, Tensor]:
     """The four factors of every head in a block, each [layer, head or kv head, d_model, d_head]."""
     group = heads.n_heads // heads.n_kv_heads
-    A, B = bilinear_factors(heads, block, delta)
-    W_V, W_O = block.W_V, block.W_O
+    # Heads sliced from a fused matrix would be copied anew by each product they enter.
+    A, B = (factor.contiguous() for factor in bilinear_factors(heads, block, delta))
+    W_V, W_O = block.W_V.contiguous(), block.W_O.contiguous()
     gram_Q, gram_K, gram_V, gram_O = A.mT @ A, B.mT @ B, W_V.mT @ W_V, W_O @ W_O.mT
     root_V = heads.per_query_head(_root(gram_V))
     return {

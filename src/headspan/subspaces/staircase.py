@@ -1,17 +1,21 @@
-"""Which pairs of two lists have to be computed, as a staircase of rectangles.
+"""Which pairs of two lists have to be computed, as a staircase cut into rectangles.
 
 Only pairs whose source layer lies strictly before the destination layer compose. With both lists sorted by layer, the
-destinations of source i are a tail j0(i): of the list, and j0 does not decrease: a staircase. Cutting the sources into
-blocks of rows and giving each block the tail of its first row covers every composing pair with rectangles, large
-enough for one matrix product each, and skips nearly all others. The upper triangle of a symmetric table is the same
-shape (j0(i) = i), and a full table is the staircase with j0 = 0.
+destinations of source i are a tail j0(i): of the list, and j0 does not decrease: a staircase. The upper triangle of a
+symmetric table is the same shape (j0(i) = i), and a full table is the staircase with j0 = 0. It is cut into rectangles,
+large enough for one matrix product each, in one of two ways:
+
+steps   Blocks of rows, each with the tail of its first row; some pairs below the staircase are computed too.
+halves  The largest rectangle that ends in the corner, from the middle row on, then the same for the two staircases that
+        it leaves. Fewer and squarer rectangles, hardly a pair too many.
 
 Members need not come sorted, nor in one batch: `layer_order` names the runs of members that, one after another, are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,72 +26,90 @@ from headspan.errors import ShapeError
 
 
 @dataclass(frozen=True)
-class Step:
-    """Rows `start:stop` against columns `first:`."""
+class Rectangle:
+    """Rows `start:stop` against columns `first:last`."""
 
     start: int
     stop: int
     first: int
+    last: int
+
+    @property
+    def area(self) -> int:
+        """The number of pairs inside."""
+        return (self.stop - self.start) * (self.last - self.first)
 
 
 @dataclass(frozen=True)
 class Staircase:
-    """Rectangles that cover the wanted pairs of n sorted rows and m sorted columns.
+    """The wanted pairs of n sorted rows and m sorted columns.
 
     Parameters
     ----------
-    steps
-        Disjoint blocks of rows, ascending.
+    first
+        The first wanted column of every row, ascending; rows without any are left out at the end.
     columns
         m, the length of the full row.
     """
 
-    steps: tuple[Step, ...]
+    first: tuple[int, ...]
     columns: int
 
     @property
     def area(self) -> int:
-        """The number of pairs inside the rectangles: what will be computed."""
-        return sum((step.stop - step.start) * (self.columns - step.first) for step in self.steps)
+        """The number of wanted pairs."""
+        return sum(self.columns - first for first in self.first)
 
     @property
     def rows(self) -> int:
-        """One past the last row that any rectangle touches."""
-        return max((step.stop for step in self.steps), default=0)
+        """The number of rows with wanted pairs."""
+        return len(self.first)
 
     @property
     def first_column(self) -> int:
-        """The first column that any rectangle touches."""
-        return min((step.first for step in self.steps), default=self.columns)
+        """The first column with wanted pairs."""
+        return self.first[0] if self.first else self.columns
+
+    def steps(self, rows: int) -> Iterator[Rectangle]:
+        """Blocks of at most so many rows, each up to the last column."""
+        for start in range(0, self.rows, rows):
+            yield Rectangle(start, min(start + rows, self.rows), self.first[start], self.columns)
+
+    def halves(self, rows: int) -> Iterator[Rectangle]:
+        """Rectangles by halving, until a staircase of at most so many rows is left, which is taken whole."""
+        yield from self._halved(0, self.rows, self.columns, rows)
+
+    def _halved(self, start: int, stop: int, last: int, rows: int) -> Iterator[Rectangle]:
+        if start == stop:
+            return
+        if stop - start <= rows:
+            yield Rectangle(start, stop, self.first[start], last)
+            return
+        corner = self.first[(start + stop - 1) // 2]
+        above, below = (cut(self.first, corner, start, stop) for cut in (bisect_left, bisect_right))
+        yield Rectangle(start, below, corner, last)
+        yield from self._halved(start, above, corner, rows)
+        yield from self._halved(below, stop, last, rows)
 
 
-def _from_first_columns(first: list[int], columns: int, block: int) -> Staircase:
-    steps = (
-        Step(start, min(start + block, len(first)), first[start])
-        for start in range(0, len(first), block)
-        if first[start] < columns
-    )
-    return Staircase(tuple(steps), columns)
+def _staircase(first: Iterable[int], columns: int) -> Staircase:
+    return Staircase(tuple(column for column in first if column < columns), columns)
 
 
-def full_table(rows: int, columns: int, block: int) -> Staircase:
+def full_table(rows: int, columns: int) -> Staircase:
     """All pairs."""
-    return _from_first_columns([0] * rows, columns, block)
+    return _staircase([0] * rows, columns)
 
 
-def upper_triangle(n: int, block: int) -> Staircase:
-    """Pairs i <= j of one list with itself, and the few i > j inside diagonal blocks."""
-    return _from_first_columns(list(range(n)), n, block)
+def upper_triangle(n: int) -> Staircase:
+    """Pairs i <= j of one list with itself."""
+    return _staircase(range(n), n)
 
 
-def composing(src_layer: Int[Tensor, " n"], dst_layer: Int[Tensor, " m"], block: int) -> Staircase:
-    """Pairs with src_layer < dst_layer; both must be sorted ascending.
-
-    Rows whose source has no later destination are left out altogether.
-    """
+def composing(src_layer: Int[Tensor, " n"], dst_layer: Int[Tensor, " m"]) -> Staircase:
+    """Pairs with src_layer < dst_layer; both must be sorted ascending."""
     first = torch.searchsorted(dst_layer.contiguous(), src_layer.contiguous(), right=True).tolist()
-    useful = sum(start < len(dst_layer) for start in first)
-    return _from_first_columns(first[:useful], len(dst_layer), block)
+    return _staircase(first, len(dst_layer))
 
 
 @dataclass(frozen=True)

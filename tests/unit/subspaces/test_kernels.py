@@ -134,11 +134,31 @@ def test_the_layer_order_names_the_longest_runs_and_the_place_of_every_member() 
 
 def test_the_staircase_of_gpt2_skips_nearly_all_pairs_that_cannot_compose() -> None:
     layer = torch.arange(12).repeat_interleave(12)
-    stairs = composing(layer, layer, 16)
-    assert 9504 <= stairs.area < 1.15 * 9504
-    assert (stairs.rows, stairs.first_column) == (132, 12)
-    assert full_table(144, 144, 50).area == 144**2
-    assert 144 * 145 / 2 <= upper_triangle(144, 16).area < 1.15 * 144 * 145 / 2
+    stairs = composing(layer, layer)
+    assert (stairs.rows, stairs.first_column, stairs.area) == (132, 12, 9504)
+    assert full_table(144, 144).area == 144**2
+    assert upper_triangle(144).area == 144 * 145 / 2
+    assert sum(step.area for step in stairs.steps(16)) < 1.15 * 9504
+    assert sum(tile.area for tile in stairs.halves(32)) < 1.07 * 9504
+    assert sum(tile.area for tile in stairs.halves(12)) == 9504
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 100])
+@pytest.mark.parametrize("cut", ["steps", "halves"])
+def test_rectangles_cover_every_wanted_pair_once_and_no_other_pair_twice(cut: str, rows: int) -> None:
+    src, dst = torch.tensor([0, 0, 1, 3, 3, 3, 4, 7, 9]), torch.tensor([0, 1, 1, 2, 4, 5, 5, 8])
+    for stairs, wanted in (
+        (composing(src, dst), src[:, None] < dst),
+        (upper_triangle(9), torch.ones(9, 9).triu() > 0),
+        (full_table(9, 7), torch.ones(9, 7) > 0),
+        (full_table(0, 7), torch.ones(0, 7) > 0),
+    ):
+        covered = torch.zeros(wanted.shape)
+        for tile in getattr(stairs, cut)(rows):
+            covered[tile.start : tile.stop, tile.first : tile.last] += 1
+        assert bool((covered[wanted] == 1).all())
+        assert bool((covered <= 1).all())
+        assert stairs.area == int(wanted.sum())
 
 
 def test_the_cost_model_changes_sides_between_24_and_48_heads_of_gpt2() -> None:

@@ -38,9 +38,9 @@ from headspan.subspaces.staircase import (
 
 Algorithm = Literal["auto", "gram", "projector"]
 
-# Measured: products near 1000 x 1000 stay in cache for gram. The projector form needs some 50 rows for its product to run
-# at full speed. Halving saves 5 % on the composing pairs of GPT-2's heads with three roles, where blocks of rows compute
-# a fifth too many; on the triangle of all roles, where they compute few too many, it costs 7 %.
+# Measured: products near 1000 x 1000 stay in cache for gram. The projector form needs some 50 rows for its product to
+# run at full speed. Halving saves 5 % on the composing pairs of GPT-2's heads with three roles, where blocks of rows
+# compute a fifth too many; on the triangle of all roles, where they compute few too many, it costs 7 %.
 _GRAM_SIDE = 1024
 _PROJECTOR_ROWS = 48
 _RECTANGLE = (96, 192)

@@ -18,15 +18,17 @@ class Attempts:
     """Counts failures in a row, waits between them, and gives up."""
 
     def __init__(self, patience: Patience, what: str, host: str) -> None:
-        self.patience, self.what, self.host, self.failures = patience, what, host, 0
+        self.patience, self.what, self.host = patience, what, host
+        self.failures = self.spent = 0
 
     def failed(self, problem: Interrupted, progress: int = 0) -> None:
         """Wait for the next attempt, or raise if there is none."""
         if progress >= self.patience.progress:
-            self.failures = 0
+            self.failures = self.spent = 0
+        self.failures += 1
         # Where nothing answers at all, asking five times only makes the user wait.
-        self.failures += 1 if problem.connected else 2
-        if self.failures >= self.patience.attempts:
+        self.spent += 1 if problem.connected else 2
+        if self.spent >= self.patience.attempts:
             raise given_up(self.what, self.host, problem) from None
         wait = self.patience.wait_after(self.failures)
         if problem.wait is not None and problem.wait > self.patience.longest_wait:

@@ -130,6 +130,7 @@ HEADERS = st.fixed_dictionaries(
         "Content-Length": NUMBERS | st.just("absent"),
         "Location": LOCATIONS,
         "Retry-After": NUMBERS,
+        "RateLimit": st.sampled_from([1, 30, 400, 5000]).map(lambda digits: f'"api";r=0;t={"9" * digits}'),
         "ETag": st.text('W/"0123456789abcdef', max_size=70),
         "X-Linked-Etag": st.just('"' + "a" * 64 + '"'),
         "X-Error-Code": st.sampled_from(["GatedRepo", "RepoNotFound", "RevisionNotFound", "EntryNotFound", "?"]),

@@ -41,5 +41,6 @@ def check_put_off(answer: Answer) -> None:
     if answer.status in LATER:
         limit = parse_ratelimit_headers(answer.headers)
         used_up = limit is not None and limit.remaining == 0
-        wait = float(limit.reset_in_seconds) if limit and used_up else retry_after(answer.headers)
+        # Bounded before it becomes a float: the header may hold a number of a thousand digits.
+        wait = float(min(limit.reset_in_seconds, 10**9)) if limit and used_up else retry_after(answer.headers)
         raise Interrupted(f"it answered {answer.status}", wait=wait)

@@ -11,14 +11,15 @@ same rounds). "Needed" counts a multiplication and an addition as two, symmetric
 
     pair       d^2                 inner product of two symmetric d x d projectors (a gram product needs 2 d p^2)
     projector  d^2 p               forming A A^T of one member
-    basis      4 d p^2 - 4/3 p^3   Householder QR with Q formed
-    factor     2 d p^2             p^2 d for the Gram matrix, p^2 d for the product with its triangular root
+    basis      2 d p^2             p^2 d for the Gram matrix, p^2 d for the product with its inverse triangular root
+    factor     2 d p^2             the same with the root itself
 
-Where less than half the peak is reached the reasons, measured on one thread, are these. Bases: Householder QR of a
-768 x 64 matrix works on narrow panels, at a fifth of the peak. Projectors: products over only 64 terms run at 70 % of
-the peak. Pairs: products of 48 rows run at 70 %, and blocks of four layers compute a fifth more pairs than compose.
-Memory: fresh pages cost this machine up to 1 ms per MB, as much as the arithmetic done on them, and every copy of one
-role's bases is 28 MB. For (d) the copies, not the products, are most of the time before the overlaps.
+Where less than half the peak is reached the reasons, measured on one thread, are these. Bases: the products run at
+70 % of the peak and are twice what is needed, since they know neither symmetry nor triangles; one head in four is done
+twice; roots and inverses of 64 x 64 matrices take a fifth of the time. Projectors: products over only 64 terms run at
+70 % of the peak. Pairs: products of 48 rows run at 70 %, and blocks of four layers compute a fifth more pairs than
+compose. Memory: fresh pages cost this machine up to 1 ms per MB, as much as the arithmetic done on them, and every copy
+of one role's bases is 28 MB. For (d) the copies, not the products, are most of the time before the overlaps.
 
 Wall time is what counts; CPU seconds stand beside it because other work on the machine does not stretch them as much.
 """
@@ -135,7 +136,7 @@ class Operations:
     def bases(self, roles: int) -> float:
         """Orthonormal bases of all heads through `roles` roles."""
         d, p = self.heads.d_model, self.heads.d_head
-        return roles * self._count * (4 * d * p**2 - 4 * p**3 / 3)
+        return roles * self._count * 2 * d * p**2
 
     def factors(self) -> float:
         """The four factors of all circuits."""

@@ -1,6 +1,6 @@
-"""The squared overlap ||A_i^T B_j||_F^2 of every pair of two lists of factors, by the cheaper of two algorithms.
+"""The squared overlap ||A_i^T B_j||_F^2 of every pair of two batches of factors, by the cheaper of two algorithms.
 
-With A: [n, d, p] and B: [m, d, q], each given as pieces of batches, in order:
+With A: [n, d, p] and B: [m, d, q]:
 
 gram       One product [t p, d] x [d, t q] per tile of t x t pairs, then sums of squares of its p x q blocks.
            2 d p q operations per pair. Never negative; relative error about eps.
@@ -18,6 +18,7 @@ between 16 and 32 for both precisions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -25,22 +26,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headspan.errors import MemoryBudgetError, ShapeError
-from headspan.subspaces.pieces import Pieces, count, joined, members, pieces_of
 from headspan.subspaces.precision import DEFAULT_MEMORY, clip_rounding, common_dtype, epsilon
 from headspan.subspaces.staircase import (
     Staircase,
+    Step,
     composing,
     full_table,
-    layer_order,
     require_layers,
     upper_triangle,
 )
 
 Algorithm = Literal["auto", "gram", "projector"]
 
-# Measured: products near 1000 x 1000 stay in cache for gram. The projector form needs some 50 rows for its product to
-# run at full speed. Halving saves 5 % on the composing pairs of GPT-2's heads with three roles, where blocks of rows
-# compute a fifth too many; on the triangle of all roles, where they compute few too many, it costs 7 %.
+# Rows of pairs per matrix product. Measured: products near 1000 x 1000 stay in cache for gram; the projector form
+# needs some 50 rows for its product to run at full speed, and more rows waste more of the staircase's edge.
 _GRAM_SIDE = 1024
 _PROJECTOR_ROWS = 48
 _RECTANGLE = (96, 192)
@@ -112,63 +111,80 @@ def _rectangle_limits(members: int, item: int, memory: int) -> tuple[int, int]:
     return height, min(_RECTANGLE[1], entries // height)
 
 
-def _projector_overlap(A: Pieces, B: Pieces, stairs: Staircase, out: Tensor, memory: int) -> None:
-    symmetric = A is B
+@dataclass(frozen=True)
+class _Table:
+    """One table to fill: of which members besides A, which pairs, and where to."""
+
+    B: Tensor
+    stairs: Staircase
+    out: Tensor
+
+
+def _projector_overlap(A: Tensor, tables: Sequence[_Table], memory: int) -> None:
+    symmetric = len(tables) == 1 and tables[0].B is A
     # Members that no pair needs are left out, unless one set of projectors serves both sides.
-    n, j0 = (count(A), 0) if symmetric else (stairs.rows, stairs.first_column)
-    A, B = members(A, 0, n), members(B, j0, count(B))
-    m = count(B)
-    out[:n, j0:] = 0
-    height, width = _rectangle_limits(n if symmetric else n + m, out.element_size(), memory)
+    n = len(A) if symmetric else max(table.stairs.rows for table in tables)
+    offsets = [0 if symmetric else table.stairs.first_column for table in tables]
+    most = max(len(table.B) - j0 for table, j0 in zip(tables, offsets, strict=True))
+    height, width = _rectangle_limits(n if symmetric else n + most, A.element_size(), memory)
     # Fresh memory costs a page fault per 4 kB, as much as the product that fills it; two buffers serve all rectangles.
-    left_room = out.new_empty(n, height * width)
-    right_room = left_room if symmetric else out.new_empty(m, height * width)
-    tiles = tuple((stairs.steps if symmetric else stairs.halves)(_PROJECTOR_ROWS))
-    for rows, columns, weight in _rectangles(0, A[0].shape[1] if n and m else 0, height, width):
-        left = _projector_parts(A, rows, columns, left_room)
-        right = left if symmetric else _projector_parts(B, rows, columns, right_room)
-        for tile in tiles:
-            block = out[tile.start : tile.stop, tile.first : tile.last]
-            block.addmm_(left[tile.start : tile.stop], right[tile.first - j0 : tile.last - j0].mT, alpha=weight)
+    left_room = A.new_empty(n * height * width)
+    right_room = left_room if symmetric else A.new_empty(most * height * width)
+    for table, j0 in zip(tables, offsets, strict=True):
+        table.out[: table.stairs.rows, j0:] = 0
+    for rows, columns, weight in _rectangles(0, A.shape[1], height, width):
+        left = _projector_part(A[:n], rows, columns, left_room)
+        for table, j0 in zip(tables, offsets, strict=True):
+            right = left if symmetric else _projector_part(table.B[j0:], rows, columns, right_room)
+            for step in _projector_steps(table.stairs):
+                block = table.out[step.start : step.stop, step.first :]
+                block.addmm_(left[step.start : step.stop], right[step.first - j0 :].mT, alpha=weight)
 
 
-def _projector_parts(A: Pieces, rows: slice, columns: slice, room: Tensor) -> Tensor:
+def _projector_steps(stairs: Staircase) -> Iterator[Step]:
+    """Blocks of rows; a rectangle is one, for it wastes no pair."""
+    return stairs.steps(stairs.rows if stairs.is_rectangle else _PROJECTOR_ROWS)
+
+
+def _projector_part(A: Tensor, rows: slice, columns: slice, room: Tensor) -> Tensor:
     """[n, r c]: the entries `rows`, `columns` of every A_i A_i^T, written into `room`."""
-    height, width = rows.stop - rows.start, columns.stop - columns.start
-    parts = room.flatten()[: len(room) * height * width].view(len(room), height, width)
-    for piece, part in zip(A, torch.split(parts, [len(piece) for piece in A]), strict=True):
-        torch.bmm(piece[:, rows], piece[:, columns].mT, out=part)
-    return parts.flatten(1)
+    shape = (len(A), rows.stop - rows.start, columns.stop - columns.start)
+    part = room[: shape[0] * shape[1] * shape[2]].view(shape)
+    torch.bmm(A[:, rows], A[:, columns].mT, out=part)
+    return part.view(len(A), shape[1] * shape[2])
 
 
-def _without_rounding_negatives(out: Tensor, A: Pieces, B: Pieces) -> Tensor:
+def _without_rounding_negatives(out: Tensor, A: Tensor, B: Tensor) -> Tensor:
     """Clip the negative values that rounding leaves in <A A^T, B B^T>; raise if one is larger than rounding."""
     if not bool((out < 0).any()):
         return out
-    size_A, size_B = (torch.cat([torch.linalg.matrix_norm(piece.mT @ piece) for piece in side]) for side in (A, B))
-    return clip_rounding(out, 0.0, torch.inf, 64 * epsilon(out) * size_A[:, None] * size_B, "squared overlap")
+    size = torch.linalg.matrix_norm(A.mT @ A)[:, None] * torch.linalg.matrix_norm(B.mT @ B)[None, :]
+    return clip_rounding(out, 0.0, torch.inf, 64 * epsilon(A) * size, "squared overlap")
 
 
-def _table(A: Pieces, B: Pieces, stairs: Staircase, algorithm: Algorithm, memory: int) -> Tensor:
-    """Overlaps inside the staircase by the algorithm asked for; NaN outside."""
-    out = A[0].new_full((count(A), count(B)), torch.nan)
+def _overlaps(
+    A: Tensor, Bs: Sequence[Tensor], stairs: Sequence[Staircase], algorithm: Algorithm, memory: int
+) -> list[Tensor]:
+    """Overlaps inside the staircases by the algorithm asked for; NaN outside."""
+    tables = [_Table(B, steps, A.new_full((len(A), len(B)), torch.nan)) for B, steps in zip(Bs, stairs, strict=True)]
     if algorithm == "auto":
-        algorithm = "projector" if _projector_pays(A, B, stairs) else "gram"
+        algorithm = "projector" if _projector_pays(A, tables) else "gram"
     if algorithm == "projector":
-        _projector_overlap(A, B, stairs, out, memory)
-        return _without_rounding_negatives(out, A, B)
-    left = joined(A)
-    _gram_overlap(left, left if A is B else joined(B), stairs, out, memory)
-    return out
+        _projector_overlap(A, tables, memory)
+        return [_without_rounding_negatives(table.out, A, table.B) for table in tables]
+    for table in tables:
+        _gram_overlap(A, table.B, table.stairs, table.out, memory)
+    return [table.out for table in tables]
 
 
-def _projector_pays(A: Pieces, B: Pieces, stairs: Staircase) -> bool:
-    """Whether the cost model prefers the projector form for these members and pairs."""
-    used_A = A if A is B else members(A, 0, stairs.rows)
-    used_B = [] if A is B else members(B, stairs.first_column, count(B))
-    columns_A, columns_B = (sum(len(piece) * piece.shape[-1] for piece in used) for used in (used_A, used_B))
-    p, q = (max(piece.shape[-1] for piece in side) for side in (A, B))
-    return projector_is_cheaper(stairs.area, A[0].shape[1], columns_A, columns_B, p, q)
+def _projector_pays(A: Tensor, tables: Sequence[_Table]) -> bool:
+    """Whether the cost model prefers the projector form for these tables."""
+    others = [table for table in tables if table.B is not A]
+    rows = max(len(A) if table.B is A else table.stairs.rows for table in tables)
+    columns_B = sum((len(table.B) - table.stairs.first_column) * table.B.shape[-1] for table in others)
+    widest = max(table.B.shape[-1] for table in tables)
+    pairs = sum(table.stairs.area for table in tables)
+    return projector_is_cheaper(pairs, A.shape[1], rows * A.shape[-1], columns_B, A.shape[-1], widest)
 
 
 def _checked_factors(A: Tensor, Bs: Sequence[Tensor], algorithm: str) -> tuple[Tensor, list[Tensor]]:
@@ -250,32 +266,28 @@ def squared_overlaps(
     """
     A, Bs = _checked_factors(A, Bs, algorithm)
     if src_layer is None and dst_layers is None:
-        table = _table([A], Bs, full_table(len(A), count(Bs)), algorithm, memory)
-        return tuple(torch.split(table, [len(B) for B in Bs], dim=1))
+        return tuple(_overlaps(A, Bs, [full_table(len(A), len(B)) for B in Bs], algorithm, memory))
     if src_layer is None or dst_layers is None:
         raise ShapeError("src_layer and dst_layer are needed together, found only one of them")
     require_layers(src_layer, len(A), "src")
     for B, layer in zip(Bs, dst_layers, strict=True):
         require_layers(layer, len(B), "dst")
-    return _composing_overlaps(A, Bs, src_layer, dst_layers, algorithm, memory)
+    A, src, back = _sorted_by_layer(A, src_layer)
+    readers = [_sorted_by_layer(B, layer) for B, layer in zip(Bs, dst_layers, strict=True)]
+    stairs = [composing(src, dst) for _, dst, _ in readers]
+    tables = _overlaps(A, [B for B, _, _ in readers], stairs, algorithm, memory)
+    return tuple(
+        torch.where(src[:, None] < dst, table, torch.nan)[back][:, dst_back]
+        for table, (_, dst, dst_back) in zip(tables, readers, strict=True)
+    )
 
 
-def _composing_overlaps(
-    A: Tensor,
-    Bs: Sequence[Tensor],
-    src_layer: Tensor,
-    dst_layers: Sequence[Tensor],
-    algorithm: Algorithm,
-    memory: int,
-) -> tuple[Tensor, ...]:
-    """Overlaps of the pairs with src_layer < dst_layer, by one staircase for all batches; NaN elsewhere."""
-    src, dst = (layer_order([layer.to(A.device) for layer in side]) for side in ([src_layer], dst_layers))
-    sources = pieces_of([A], src.runs)
-    same = len(Bs) == 1 and Bs[0] is A and torch.equal(src_layer, dst_layers[0])
-    readers = sources if same else pieces_of(Bs, dst.runs)
-    table = _table(sources, readers, composing(src.layer, dst.layer), algorithm, memory)
-    table = torch.where(src.layer[:, None] < dst.layer, table, torch.nan)[src.places[0]]
-    return tuple(table[:, places] for places in dst.places)
+def _sorted_by_layer(A: Tensor, layer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Members and layers in ascending order of layer, and the index that undoes it."""
+    layer, order = layer.to(A.device).sort(stable=True)
+    back = order.argsort()
+    # Heads usually come in order already; copying them would cost as much as a tenth of the whole table.
+    return (A if torch.equal(order, back) and bool((order.diff() > 0).all()) else A[order]), layer, back
 
 
 def squared_overlap_table(
@@ -297,6 +309,6 @@ def squared_overlap_table(
     Tensor
         [n, n], exactly symmetric, >= 0; the diagonal is ||A_i^T A_i||_F^2 (p for a basis), elsewhere p^2/d by chance.
     """
-    pieces = [_checked_factors(A, [A], algorithm)[0]]
-    table = _table(pieces, pieces, upper_triangle(len(A)), algorithm, memory).triu()
+    A = _checked_factors(A, [A], algorithm)[0]
+    table = _overlaps(A, [A], [upper_triangle(len(A))], algorithm, memory)[0].triu()
     return table + table.triu(1).mT

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from headspan.errors import DegenerateSubspace, ShapeError
-from headspan.subspaces.pieces import joined
 from headspan.subspaces.precision import epsilon, promoted, require_finite
 
 
@@ -107,6 +107,17 @@ class Subspace:
                 f"{purpose} needs one rank for the whole batch, found ranks {ranks}; loop over the members"
             )
         return int(ranks[0]) if ranks else self.width
+
+
+def joined(parts: Sequence[Float[Tensor, "_ d _"]]) -> Float[Tensor, "n d p"]:
+    """Several batches in one; narrower members get zero columns, and a single batch is not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    width = max(part.shape[-1] for part in parts)
+    missing = [width - part.shape[-1] for part in parts]
+    return torch.cat(
+        [pad(part, (0, columns)) if columns else part for part, columns in zip(parts, missing, strict=True)]
+    )
 
 
 def concatenated(parts: Sequence[Subspace]) -> Subspace:

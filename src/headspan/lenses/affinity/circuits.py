@@ -26,8 +26,7 @@ from headspan.dims import ROLES, Role
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.bilinear import bilinear_factors
 from headspan.subspaces import Subspace, orthonormal_basis
-from headspan.subspaces.pieces import joined
-from headspan.subspaces.subspace import concatenated
+from headspan.subspaces.subspace import concatenated, joined
 from headspan.threads import one_thread
 
 

@@ -52,10 +52,14 @@ class Layout:
     config_type: str | None = None
     """The type of that part, where it does not say so itself."""
     shape: Callable[[Config], Shape] = Shape.of
+    """Numbers of layers and heads, and widths, from a config."""
     variant: Callable[[Layout, Config], Layout] = _as_is
+    """The record for the config at hand, where it depends on more than a field's value."""
 
     layer: str = "layers.{layer}."
+    """What stands before the names of a layer's tensors; names below are relative to it."""
     attention: str = "self_attn."
+    """Where all attention tensors of a layer are, so that none is overlooked."""
     query_key_value: tuple[str, str, str] | str = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     """Three matrices, or one that holds all three."""
     blocks: int | Literal["kv heads"] = 1
@@ -66,38 +70,54 @@ class Layout:
     output_bias: Bias = False
     stored: Stored = "out_in"
     buffers: tuple[str, ...] = ("rotary_emb.inv_freq",)
+    """Under `attention`, but no weights."""
     position_terms: tuple[str, ...] = ()
+    """Under `attention`, for relative positions."""
 
     positions: Positions = "rotary"
     rotary_share: float = 1.0
+    """Where the config is silent: the share of a head's features that turn."""
     rotary_theta: tuple[float, float] = (10_000.0, 10_000.0)
+    """Where the config is silent: the base frequency of full and of sliding-window layers."""
     interleaved: bool = False
+    """Neighbouring features turn together, not those half a head apart."""
     full_every: int = 1
     """Every so many layers, the last of them attends to everything, where the config does not say."""
     scale: Scale = inverse_root
     softcap_field: str | None = None
+    """The config's field for a cap on logits."""
     clip_field: str | None = None
+    """The config's field for a bound on queries, keys and values."""
     sinks: str | None = None
     head_norms: tuple[str, str] | None = None
+    """Norms of queries and of keys."""
     head_norm_kind: NormKind = "rmsnorm"
     head_norm_span: Literal["head", "each head", "all heads"] = "head"
 
     norm_kind: NormKind = "rmsnorm"
     norm: str = "input_layernorm"
+    """The norm at the attention; the others below are of its kind."""
     bare_norms: bool = False
     """Norms have no parameters."""
     norm_place: Literal["before", "after"] = "before"
     norm_eps: tuple[str, float] = ("rms_norm_eps", 1e-6)
+    """The config's field, and what holds without it."""
     norm_offset: float = 0.0
+    """What is added to the stored gain; Gemma stores it less one."""
     norm_absent: tuple[int, ...] = ()
+    """Layers without the norm at the attention."""
     write_norm: str | None = None
+    """A norm of what the attention writes."""
     reads_memory: bool = False
+    """Cross-attention."""
     memory_norm: str | None = None
+    """The norm behind which keys and values read the encoder's output."""
 
     mlp_layer: str | None = None
     """Where the MLP's tensors are, if not with the attention's."""
     mlp_reads: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
     mlp_fused: bool = False
+    """One matrix holds gate and up."""
     mlp_write: str = "mlp.down_proj"
     mlp_bias: Bias = False
     mlp_norm: str | None = "post_attention_layernorm"
@@ -105,6 +125,7 @@ class Layout:
     has_mlp: bool = True
     """False where another stack of the same layers hands it out."""
     experts: bool = False
+    """The MLP is a mixture of experts."""
 
     tokens: tuple[str, ...] = ("embed_tokens.weight",)
     token_width: str | None = None

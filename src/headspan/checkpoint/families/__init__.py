@@ -1,7 +1,7 @@
 """Every supported family of models, by the `model_type` of its config.
 
-To add one, write a `Layout` record (in `decoders`, `encoders` or `several_stacks`); only a family whose weights do not
-fit that table needs a `describe_...` function of its own.
+To add one, write a `Layout` record (in `gpt_decoders`, `llama_decoders`, `encoders` or `several_stacks`); only a family
+whose weights do not fit that table needs a `describe_...` function of its own.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from headspan.checkpoint.config import Config
-from headspan.checkpoint.families.decoders import DECODERS
 from headspan.checkpoint.families.deepseek import describe_deepseek
 from headspan.checkpoint.families.description import Shape, Stack
 from headspan.checkpoint.families.encoders import ENCODERS, VIT, VIT_IN_MEMORY, describe_albert
+from headspan.checkpoint.families.gpt_decoders import GPT_DECODERS
 from headspan.checkpoint.families.layout import Layout, describe
+from headspan.checkpoint.families.llama_decoders import LLAMA_DECODERS
 from headspan.checkpoint.families.parts import (
     MLP,
     HeadNorm,
@@ -55,7 +56,7 @@ def _register_all(families: Iterable[tuple[Layout, ...]]) -> None:
         register(*layouts)
 
 
-_register_all((layout,) for layout in (*DECODERS, *ENCODERS))
+_register_all((layout,) for layout in (*GPT_DECODERS, *LLAMA_DECODERS, *ENCODERS))
 _register_all((*SEVERAL, (VIT, VIT_IN_MEMORY)))
 
 __all__ = [

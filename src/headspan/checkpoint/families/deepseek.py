@@ -12,9 +12,9 @@ from functools import partial
 
 from headspan.checkpoint.config import MAX_WIDTH, Config
 from headspan.checkpoint.families import scales
-from headspan.checkpoint.families.decoders import LLAMA
 from headspan.checkpoint.families.description import Shape, Stack
 from headspan.checkpoint.families.layout import describe
+from headspan.checkpoint.families.llama_decoders import LLAMA
 from headspan.checkpoint.families.parts import Latent, Linear, Projection, Rows, rms_norm
 from headspan.checkpoint.families.rotations import rotations
 

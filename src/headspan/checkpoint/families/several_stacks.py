@@ -7,8 +7,8 @@ from functools import partial
 
 from headspan.checkpoint.config import MAX_LAYERS, Config
 from headspan.checkpoint.families import scales
-from headspan.checkpoint.families.decoders import GPT2
 from headspan.checkpoint.families.description import Shape
+from headspan.checkpoint.families.gpt_decoders import GPT2
 from headspan.checkpoint.families.layout import Layout
 
 

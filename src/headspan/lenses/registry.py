@@ -76,6 +76,13 @@ LENSES: Mapping[str, Lens] = {
             needs=frozenset({"W_Q", "W_K"}),
             one_stream=True,
         ),
+        Lens(
+            name="spectra",
+            title="Spectra of the weights",
+            summary="the singular values of every weight matrix, and whether queries look for keys like themselves, "
+            "beside random matrices",
+            needs=ATTENTION,
+        ),
     )
 }
 

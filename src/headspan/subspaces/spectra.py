@@ -12,20 +12,32 @@ single precision, whose smallest singular value is known no better. It does not 
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import torch
 from jaxtyping import Float
 from scipy import linalg  # type: ignore[import-untyped,unused-ignore]
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from headspan.errors import ShapeError
 from headspan.subspaces.precision import DEFAULT_MEMORY, promoted, require_finite
 from headspan.threads import one_thread
 
-SAFE = 1e-10
-"""Of the largest eigenvalue of a Gram matrix. Above it a singular value is good to k * 1e-6 of itself or better."""
+SAFE = 1e-12
+"""Of the largest eigenvalue of a Gram matrix: singular values above 1e-6 of the largest, good to 1e-5 of themselves."""
 _LARGE = 256
 """From this side on LAPACK through SciPy beats torch's call: no copy to a batch, and half of the product suffices."""
+
+_MANY_THREADS = 1024
+"""Below this side threads wait for one another more than they work, see `headspan.threads`."""
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """SciPy's threads, which torch's setting does not reach."""
+    return ThreadpoolController()
 
 
 def singular_values(A: Float[Tensor, "*batch m n"], memory: int = DEFAULT_MEMORY) -> Float[Tensor, "*batch k"]:
@@ -42,7 +54,8 @@ def singular_values(A: Float[Tensor, "*batch m n"], memory: int = DEFAULT_MEMORY
     -------
     Tensor
         float64, >= 0. For independent entries of standard deviation sigma between sigma |sqrt m - sqrt n| and
-        sigma (sqrt m + sqrt n). Relative error below k * 1e-6 where s > 1e-5 s_1, absolute about k eps s_1 below.
+        sigma (sqrt m + sqrt n). Relative error 1e-5 at s = 1e-6 s_1 and less above, as (s_1 / s)^2; where there are
+        smaller ones, all have an absolute error of about eps s_1.
     """
     if A.ndim < 2 or min(A.shape[-2:]) < 1:
         raise ShapeError(f"singular values need a matrix [..., m, n] with m, n >= 1, found shape {tuple(A.shape)}")
@@ -52,7 +65,8 @@ def singular_values(A: Float[Tensor, "*batch m n"], memory: int = DEFAULT_MEMORY
     batch, k = tall.shape[:-2], tall.shape[-1]
     flat = tall.reshape(-1, *tall.shape[-2:])
     if k >= _LARGE and A.device.type == "cpu":
-        values = torch.stack([_large(matrix, memory) for matrix in flat])
+        with _threads().limit(limits=1 if k < _MANY_THREADS else None):
+            values = torch.stack([_large(matrix, memory) for matrix in flat])
     else:
         values = _small(flat, memory)
     return values.reshape(*batch, k)

@@ -1,7 +1,7 @@
 """Every benchmark, one after another."""
 
-from benchmarks import affinity, hub, reading, similarity
+from benchmarks import affinity, hub, reading, similarity, spectra
 
-for module in (reading, hub, affinity, similarity):
+for module in (reading, hub, affinity, similarity, spectra):
     print(f"\n== {module.__name__.removeprefix('benchmarks.')} ==")
     module.main()

@@ -17,10 +17,10 @@ MATRIX_COLUMNS = {
     "matrix": "{kind}",
     "n": "{n}",
     "shape": "{shape}",
-    "energy/init": "{energy_ratio:.3g}",
-    "stable rank": "{stable_rank:.1f} ({stable_rank_chance:.1f})",
-    "effective rank": "{effective_rank:.1f} ({effective_rank_chance:.1f})",
-    "KS": "{ks:.3f} ({ks_chance:.3f})",
+    "energy": "{energy_ratio:.3g}",
+    "stable": "{stable_rank:.1f} ({stable_rank_chance:.1f})",
+    "effective": "{effective_rank:.0f} ({effective_rank_chance:.0f})",
+    "KS": "{ks:.2f} ({ks_chance:.2f})",
     "spikes": "{spikes:.1f}",
 }
 HEAD_COLUMNS = {
@@ -85,7 +85,7 @@ def _print(result: xr.DataTree) -> None:
     from headspan.lenses import spectra as lens
 
     print_table(
-        f"Means over all matrices of a kind (random ones in brackets); initialisation: {result.attrs['init']}",
+        f"Means over all matrices of a kind, random ones in brackets; init: {result.attrs['init']}",
         list(MATRIX_COLUMNS),
         [[form.format(**row) for form in MATRIX_COLUMNS.values()] for row in lens.kind_means(result)],
     )

@@ -33,7 +33,7 @@ def figures(result: xr.DataTree) -> dict[str, go.Figure]:
         drawn["Singular values and the law of random matrices"] = value_histograms(result)
     if _layered(result):
         drawn["Spectra by layer"] = layer_summaries(result)
-    if "alignment" in result.children and np.isfinite(result["alignment"]["trace_z"].values).any():
+    if "alignment" in result.children and result["alignment"].to_dataset()["trace_z"].notnull().any():
         drawn["Base alignment"] = alignment_map(result)
         drawn["Symmetric part of W_QK"] = symmetry_maps(result)
     return drawn
@@ -47,7 +47,7 @@ def _panels(result: xr.DataTree) -> list[tuple[str, int, str]]:
     """Kind, place and title of the matrices to draw: first, middle and last layer of each kind, then tables."""
     panels = []
     for name in _layered(result):
-        layers = result[name][LAYER].values
+        layers = result[name].to_dataset()[LAYER].values
         for place in dict.fromkeys((0, len(layers) // 2, len(layers) - 1)):
             panels.append((name, place, f"{SUBSCRIPTS[name]} of layer {layers[place]}"))
     return panels + [(name, 0, SUBSCRIPTS[name]) for name in TABLES if name in kinds_in(result)]
@@ -58,10 +58,14 @@ def value_histograms(result: xr.DataTree) -> go.Figure:
     panels = _panels(result)
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    titles = [title for *_, title in panels]
+    drawn = [histogram(result, name, place) for name, place, _ in panels]
+    titles = [
+        f"{title}: {found.beyond} more up to {found.largest:.3g}" if found.beyond else title
+        for (*_, title), found in zip(panels, drawn, strict=True)
+    ]
     figure = make_subplots(rows, columns, subplot_titles=titles, vertical_spacing=0.3 / rows, horizontal_spacing=0.07)
-    for number, (name, place, _) in enumerate(panels):
-        found, where = histogram(result, name, place), (number // columns + 1, number % columns + 1)
+    for number, found in enumerate(drawn):
+        where = (number // columns + 1, number % columns + 1)
         hover = "%{x:.3g}: %{y:.1f}"
         bars = go.Bar(x=found.centres, y=found.counts, marker_color=BLUE, name="this matrix", legendgroup="model")
         bars.update(showlegend=number == 0, hovertemplate=f"{hover}<extra>this matrix</extra>")
@@ -85,7 +89,7 @@ def value_histograms(result: xr.DataTree) -> go.Figure:
 def layer_summaries(result: xr.DataTree) -> go.Figure:
     """Four heat maps, layer by kind of matrix: spikes, distance from the law, effective rank, energy."""
     kinds = _layered(result)
-    layers = [str(layer) for layer in result[kinds[0]][LAYER].values]
+    layers = [str(layer) for layer in result[kinds[0]].to_dataset()[LAYER].values]
     panels = {
         "Spikes, % of singular values": ("spike_share", "{:.1f}"),
         "Distance from the law over chance": ("ks_ratio", "{:.0f}"),
@@ -117,11 +121,11 @@ def _around_zero(z: np.ndarray) -> dict[str, object]:
 
 def _summary(node: xr.Dataset, field: str) -> np.ndarray:
     """[layer]: one number per matrix, on a scale that different shapes share."""
-    fields = {
+    fields: dict[str, xr.DataArray] = {
         "spike_share": 100 * node["spikes"] / node.sizes["rank"],
         "ks_ratio": node["ks"] / node["ks_chance"],
         "rank_ratio": 100 * node["effective_rank"] / node["effective_rank_chance"],
-        "log_energy": np.log10(node["energy_ratio"].where(node["energy_ratio"] > 0)),
+        "log_energy": xr.apply_ufunc(np.log10, node["energy_ratio"].where(node["energy_ratio"] > 0)),
     }
     values: np.ndarray = fields[field].values
     return values
@@ -129,9 +133,9 @@ def _summary(node: xr.Dataset, field: str) -> np.ndarray:
 
 def alignment_map(result: xr.DataTree) -> go.Figure:
     """z-score of the trace of W_QK, layer by head, and of whole layers."""
-    node, layers = result["alignment"], result["layer"]
+    node, layers = result["alignment"].to_dataset(), result["layer"].to_dataset()
     figure = make_subplots(
-        1, 2, column_widths=[0.72, 0.28], horizontal_spacing=0.16, subplot_titles=("Heads", "Whole layers")
+        1, 2, column_widths=[0.72, 0.28], horizontal_spacing=0.2, subplot_titles=("Heads", "Whole layers")
     )
     z, names = node["trace_z"].values, [str(layer) for layer in node[LAYER].values]
     more = np.stack([node[name].values for name in ("trace", "trace_sd", "trace_share", "trace_z_product")], axis=-1)
@@ -149,7 +153,7 @@ def alignment_map(result: xr.DataTree) -> go.Figure:
     figure.update_xaxes(showgrid=False, title_text="head", ticks="", col=1)
     figure.update_xaxes(title_text="z", col=2)
     axis = around_chance(float(np.nanmin(z)), 0.0, float(np.nanmax(z)))
-    bar = {**dict(axis["colorbar"]), "x": 0.655, "thickness": 12, "outlinewidth": 0}  # type: ignore[call-overload]
+    bar = {**dict(axis["colorbar"]), "x": 0.59, "thickness": 12, "outlinewidth": 0}  # type: ignore[call-overload]
     figure.update_layout(coloraxis={**axis, "colorbar": bar})
     title = "Do queries look for keys like themselves? z-score of the trace of W<sub>QK</sub>"
     return styled(figure, title, 150 + max(220, 24 * len(names)))
@@ -157,9 +161,9 @@ def alignment_map(result: xr.DataTree) -> go.Figure:
 
 def symmetry_maps(result: xr.DataTree) -> go.Figure:
     """Share of the symmetric part, and the positive share of its eigenvalues, layer by head."""
-    node = result["alignment"]
+    node = result["alignment"].to_dataset()
     titles = ("Energy in the symmetric part", "Positive share of its eigenvalues")
-    figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.2)
+    figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.24)
     names = [str(layer) for layer in node[LAYER].values]
     for column, field in enumerate(("symmetric_share", "positive_mass"), start=1):
         z, chance = node[field].values, float(node[f"{field}_chance"])
@@ -167,7 +171,7 @@ def symmetry_maps(result: xr.DataTree) -> go.Figure:
         panel = go.Heatmap(z=z, x=node["head"].values, y=names, coloraxis=axis, xgap=1, ygap=1, hoverongaps=False)
         panel.update(hovertemplate=f"L%{{y}}H%{{x}}: %{{z:.3f}}<br>chance {chance:.3f}<extra></extra>")
         figure.add_trace(panel, 1, column)
-        bar = {**dict(colours["colorbar"]), "x": 0.41 if column == 1 else 1.01, "thickness": 12}  # type: ignore[call-overload]
+        bar = {**dict(colours["colorbar"]), "x": 0.39 if column == 1 else 1.01, "thickness": 12}  # type: ignore[call-overload]
         figure.update_layout({axis: {**colours, "colorbar": {**bar, "outlinewidth": 0}}})
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False, ticks="", nticks=13)
     figure.update_yaxes(title_text="layer", col=1)

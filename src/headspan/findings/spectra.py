@@ -21,7 +21,7 @@ LAW = "Marchenko and Pastur (1967); Johnstone (2001), On the distribution of the
 
 
 def findings(result: xr.DataTree) -> list[Finding]:
-    """Alignment of queries and keys, spikes, the matrix nearest to noise, size against initialisation, zero matrices."""
+    """Alignment of queries and keys, spikes, the matrix nearest to noise, size since initialisation, zero matrices."""
     rows = table(result)
     whole = rows[~rows["kind"].str.contains("_head|QK|OV")]
     found = [*_alignment(result), *_symmetry(result), *_spikes(whole), *_nearest_to_noise(whole)]
@@ -32,7 +32,7 @@ def _alignment(result: xr.DataTree) -> Iterator[Finding]:
     """How many heads attract like to like, how many like to unlike, and which most."""
     if "alignment" not in result.children:
         return
-    node = result["alignment"]
+    node = result["alignment"].to_dataset()
     z, q = node["trace_z"].values.ravel(), node["q_value"].values.ravel()
     tested = int(np.isfinite(z).sum())
     if tested == 0:
@@ -50,7 +50,7 @@ def _alignment(result: xr.DataTree) -> Iterator[Finding]:
     for sign, words in ((1, "the same"), (-1, "the opposite")):
         places = np.flatnonzero((q < LEVEL) & (sign * z > 0))
         if len(places):
-            yield _extreme(node.to_dataset(), places[np.argsort(-sign * z[places], kind="stable")], words)
+            yield _extreme(node, places[np.argsort(-sign * z[places], kind="stable")], words)
 
 
 def _extreme(node: xr.Dataset, places: np.ndarray, words: str) -> Finding:
@@ -61,14 +61,19 @@ def _extreme(node: xr.Dataset, places: np.ndarray, words: str) -> Finding:
     sd = float(node["trace_sd"].values.flat[first])
     return Finding(
         LENS,
-        f"Queries look for keys of {words} direction most in {', '.join(named)}: the trace of W_QK as a share of the most "
-        "that its singular values allow.",
+        f"Queries look for keys of {words} direction most in {', '.join(named)}: the trace of W_QK as a share "
+        "of the most that its singular values allow.",
         value=float(node["trace"].values.flat[first]),
         chance=0.0,
-        p_value=p,
+        p_value=_known(p),
         evidence=f"Trace of {_label(node, first)}, by chance 0 with standard deviation {sd:.3g}, z = {z:+.1f}. {HAAR}",
         weight=0.55,
     )
+
+
+def _known(p: float) -> float | None:
+    """A p-value that a float can hold; far beyond, the z-score or the edge in the evidence says enough."""
+    return p if p > 0 else None
 
 
 def _label(node: xr.Dataset, place: int) -> str:
@@ -80,7 +85,7 @@ def _symmetry(result: xr.DataTree) -> Iterator[Finding]:
     """Whether W_QK is symmetric beyond chance, over all heads."""
     if "alignment" not in result.children:
         return
-    node = result["alignment"]
+    node = result["alignment"].to_dataset()
     share = node["symmetric_share"].values[np.isfinite(node["symmetric_share"].values)]
     if len(share) == 0:
         return
@@ -110,7 +115,7 @@ def _spikes(whole: pd.DataFrame) -> Iterator[Finding]:
         f"random matrix reaches, the largest {first['largest'] / first['edge']:.1f} times its edge.",
         value=float(first["spikes"]),
         chance=float(first["spikes_chance"]),
-        p_value=float(first["p_value"]),
+        p_value=_known(float(first["p_value"])),
         evidence=f"p (Tracy-Widom) of the largest value, {first['largest']:.3g}; edge {first['edge']:.3g}. {NOISE}",
         reference=LAW,
         weight=0.5,
@@ -190,7 +195,8 @@ def _degenerate(rows: pd.DataFrame) -> Iterator[Finding]:
             more = f" and {len(labels) - 5} more" if len(labels) > 5 else ""
             yield Finding(
                 LENS,
-                f"{len(labels)} {'matrices are' if len(labels) > 1 else 'matrix is'} {words}: {', '.join(labels[:5])}{more}.",
+                f"{len(labels)} {'matrices are' if len(labels) > 1 else 'matrix is'} {words}: "
+                f"{', '.join(labels[:5])}{more}.",
                 value=float(len(labels)),
                 chance=0.0,
                 evidence="A random matrix has full rank.",

@@ -12,6 +12,7 @@ single precision, whose smallest singular value is known no better. It does not 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
@@ -29,9 +30,8 @@ SAFE = 1e-12
 """Of the largest eigenvalue of a Gram matrix: singular values above 1e-6 of the largest, good to 1e-5 of themselves."""
 _LARGE = 256
 """From this side on LAPACK through SciPy beats torch's call: no copy to a batch, and half of the product suffices."""
-
-_MANY_THREADS = 1024
-"""Below this side threads wait for one another more than they work, see `headspan.threads`."""
+_SHARED = 1024
+"""From this side on threads may share a matrix, where there are fewer matrices than threads."""
 
 
 @cache
@@ -65,8 +65,7 @@ def singular_values(A: Float[Tensor, "*batch m n"], memory: int = DEFAULT_MEMORY
     batch, k = tall.shape[:-2], tall.shape[-1]
     flat = tall.reshape(-1, *tall.shape[-2:])
     if k >= _LARGE and A.device.type == "cpu":
-        with _threads().limit(limits=1 if k < _MANY_THREADS else None):
-            values = torch.stack([_large(matrix, memory) for matrix in flat])
+        values = torch.stack(_side_by_side(flat, memory))
     else:
         values = _small(flat, memory)
     return values.reshape(*batch, k)
@@ -97,6 +96,15 @@ def _small(flat: Tensor, memory: int) -> Tensor:
     return torch.cat(parts)
 
 
+def _side_by_side(flat: Tensor, memory: int) -> list[Tensor]:
+    """Large matrices, each on one thread of its own: threads that share a matrix mostly wait (`headspan.threads`)."""
+    workers = min(len(flat), torch.get_num_threads())
+    if workers < torch.get_num_threads() and flat.shape[-1] >= _SHARED:
+        return [_large(matrix, memory) for matrix in flat]
+    with one_thread(), _threads().limit(limits=1), ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(lambda matrix: _large(matrix, memory // workers), flat))
+
+
 def _large(matrix: Tensor, memory: int) -> Tensor:
     """One matrix of large sides, by SciPy's LAPACK."""
     k, rows = matrix.shape[-1], _rows(matrix.shape[-1], memory)
@@ -104,16 +112,12 @@ def _large(matrix: Tensor, memory: int) -> Tensor:
     for start in range(0, matrix.shape[-2], rows):
         block = matrix[start : start + rows].double().numpy()
         # A transposed view is what BLAS calls a matrix in column order, so nothing is copied; one triangle is filled.
-        if block.flags.c_contiguous:
-            gram = linalg.blas.dsyrk(1.0, block.T, beta=1.0, c=gram, overwrite_c=1)
-        else:
-            gram = linalg.blas.dsyrk(1.0, np.asfortranarray(block), beta=1.0, c=gram, trans=1, overwrite_c=1)
+        gram = linalg.blas.dsyrk(1.0, np.ascontiguousarray(block).T, beta=1.0, c=gram, overwrite_c=1)
     ascending = linalg.eigh(gram, eigvals_only=True, driver="evd", lower=False, overwrite_a=True, check_finite=False)
     squares = ascending[::-1].copy()
     if squares[-1] > SAFE * squares[0]:
         return torch.as_tensor(np.sqrt(squares))
-    with one_thread():
-        values: Tensor = torch.linalg.svdvals(_triangle(matrix, rows))
+    values: Tensor = torch.linalg.svdvals(_triangle(matrix, rows))
     return values
 
 

@@ -21,7 +21,7 @@ from headspan.lenses.spectra.kinds import FACTORS, MLP, PER_HEAD, TABLES, WHOLE,
 from headspan.subspaces import product_singular_values, singular_values
 from headspan.threads import one_thread
 
-BLOCK = 2**25
+BLOCK = 2**26
 
 
 @dataclass

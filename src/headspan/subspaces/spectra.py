@@ -64,7 +64,9 @@ def singular_values(A: Float[Tensor, "*batch m n"], memory: int = DEFAULT_MEMORY
     tall = A if A.shape[-2] >= A.shape[-1] else A.mT
     batch, k = tall.shape[:-2], tall.shape[-1]
     flat = tall.reshape(-1, *tall.shape[-2:])
-    if k >= _LARGE and A.device.type == "cpu":
+    if len(flat) == 0:
+        values = flat.new_zeros(0, k, dtype=torch.float64)
+    elif k >= _LARGE and A.device.type == "cpu":
         values = torch.stack(_side_by_side(flat, memory))
     else:
         values = _small(flat, memory)
@@ -131,7 +133,7 @@ def _triangle(matrix: Tensor, rows: int) -> Tensor:
 
 @one_thread()
 def product_singular_values(
-    A: Float[Tensor, "*batch m r"], B: Float[Tensor, "*batch n r"]
+    A: Float[Tensor, "*batch m r"], B: Float[Tensor, "*_batch n _r"]
 ) -> Float[Tensor, "*batch k"]:
     """The largest min(m, n, r) singular values of A B^T, descending, without forming it.
 

@@ -65,7 +65,7 @@ def available_kinds(heads: Heads) -> tuple[str, ...]:
     there |= stored.parts & set(TABLES)
     tokens = None if stored.stack.tokens is None else stored.names.find(*stored.stack.tokens.names)
     folded = heads.fold != "none" and stored.stack.final_norm is not None
-    if "W_U" in there and stored.unembedding == tokens and not folded:
+    if "W_U" in there and (stored.stack.tied or stored.unembedding == tokens) and not folded:
         there.remove("W_U")
     return tuple(name for name in KINDS if name in there)
 

@@ -58,7 +58,7 @@ class Law:
     def cdf(self, values: Float[np.ndarray, "*batch k"]) -> Float[np.ndarray, "*batch k"]:
         """The share of the law up to each value; uniform by chance."""
         if self.inner is None:
-            return mp_cdf(torch.as_tensor(np.ascontiguousarray(values)), self.m, self.n).numpy()
+            return mp_cdf(torch.as_tensor(values.copy()), self.m, self.n).numpy()
         pooled = np.sort(self.drawn, axis=None)
         places = (np.arange(len(pooled)) + 0.5) / len(pooled)
         share: np.ndarray = np.interp(values, pooled, places, left=0.0, right=1.0)
@@ -75,8 +75,7 @@ def bulk_scale(values: Float[np.ndarray, "*batch k"], typical: Float[np.ndarray,
     if k < FEWEST:
         return np.full(values.shape[:-1], np.nan)
     middle = slice(k // 4, k - k // 4)
-    scale: np.ndarray = values[..., middle].sum(-1) / typical[middle].sum()
-    return scale
+    return np.asarray(values[..., middle].sum(-1) / typical[middle].sum())
 
 
 @lru_cache(maxsize=256)

@@ -85,7 +85,12 @@ def compute(
     if "W_QK" in wanted:
         nodes |= alignment_nodes(heads, found)
     attrs = {**heads.provenance(), "lens": "spectra", "init": chosen.name, "seed": seed, "delta": delta, "null": NULL}
-    attrs |= {"d_model": heads.d_model, "d_head": heads.d_head, "n_kv_heads": heads.n_kv_heads}
+    attrs |= {
+        "d_model": heads.d_model,
+        "d_head": heads.d_head,
+        "n_heads": heads.n_heads,
+        "n_kv_heads": heads.n_kv_heads,
+    }
     attrs |= {"computed_in": "float64", "alignment": _alignment_text(heads, "W_QK" in wanted)}
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), **nodes})
 

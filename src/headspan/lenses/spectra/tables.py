@@ -63,14 +63,16 @@ def kinds_in(result: xr.DataTree) -> list[str]:
 
 def table(result: xr.DataTree) -> pd.DataFrame:
     """One row per matrix: where it is, its shape, what sums up its spectrum, and chance beside each."""
-    found = pd.concat([_kind_table(result[name].to_dataset(), name) for name in kinds_in(result)], ignore_index=True)
+    grouped = int(result.attrs["n_kv_heads"]) < int(result.attrs["n_heads"])
+    parts = [_kind_table(result[name].to_dataset(), name, grouped) for name in kinds_in(result)]
+    found = pd.concat(parts, ignore_index=True)
     places = [name for name in ("step", LAYER, HEAD) if name in found]
     order = [*NAMES, *places, *(name for name in found if name not in places and name not in NAMES)]
     # A table has no layer and a whole matrix no head: whole numbers that may be absent.
     return found[order].astype(dict.fromkeys(places, "Int64"))
 
 
-def _kind_table(node: xr.Dataset, name: str) -> pd.DataFrame:
+def _kind_table(node: xr.Dataset, name: str, grouped: bool) -> pd.DataFrame:
     values = node["singular_value"]
     axes = [str(axis) for axis in values.dims if axis != "rank"]
     shape = tuple(values.sizes[axis] for axis in axes)
@@ -81,23 +83,26 @@ def _kind_table(node: xr.Dataset, name: str) -> pd.DataFrame:
         columns["head"] = grid[KV_HEAD].ravel()
     columns |= {f: _column(node, f, axes) for f in (*OF_ALL, *PLAIN)}
     for field in COMPARED:
-        value, chance, sd = (_column(node, field + part, axes) for part in ("", "_chance", "_sd"))
+        value, chance, sd = (_column(node, f"{field}{part}", axes) for part in ("", "_chance", "_sd"))
         columns |= {field: value, f"{field}_chance": chance, f"{field}_z": _z(value, chance, sd)}
     columns["p_value"] = _column(node.isel(leading=0), "p_value", axes)
     for field in OPTIONAL:
         if field in node:
             columns |= {field: _column(node, field, axes), f"{field}_chance": _column(node, f"{field}_chance", axes)}
     found = pd.DataFrame(columns)
-    grouped = KV_HEAD in grid and name in ("W_K_head", "W_V_head")
-    found.insert(0, "matrix", [_label(row, name, grouped) for row in found.to_dict("records")])
+    kv = grouped and KV_HEAD in grid
+    found.insert(0, "matrix", [_label(row, name, kv) for row in found.to_dict("records")])
     return found
 
 
 def _column(node: xr.Dataset, field: str, axes: list[str]) -> np.ndarray:
     """A variable of a node along all axes of its matrices, flat."""
-    like = node["energy"].transpose(*axes)
-    array: np.ndarray = node[field].broadcast_like(like).transpose(*axes).values.ravel()
-    return array
+    # A plain variable: labels are the same throughout, and aligning them again would take longer than the spectra.
+    variable = node.variables[field]
+    missing = [axis for axis in axes if axis not in variable.dims]
+    order = [[*missing, *(str(axis) for axis in variable.dims)].index(axis) for axis in axes]
+    wide = np.broadcast_to(variable.values, [node.sizes[axis] for axis in missing] + list(variable.shape))
+    return wide.transpose(order).ravel()
 
 
 def _z(value: np.ndarray, chance: np.ndarray, sd: np.ndarray) -> np.ndarray:

@@ -1,0 +1,349 @@
+"""Spectra of weights: what the numbers, their chance values, nulls and flags must be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+import headspan
+from headspan.errors import CheckpointError, ShapeError
+from headspan.lenses import spectra
+from headspan.lenses.spectra.law import bulk_scale, law_of
+from headspan.subspaces import mp_edges
+from tests.families.tiny_models import CASES, COMMON, Case
+
+D, HEADS, WIDTH, SD = 24, 3, 8, 0.3
+
+
+def tiny(name: str, **options) -> headspan.Heads:
+    return headspan.open(next(case for case in CASES if case.name == name).model()).heads(**options)
+
+
+def gpt2(change=None, **settings) -> headspan.Heads:
+    """A random GPT-2 with entries of standard deviation 0.3; `change` is given its layers before it is opened."""
+    shape = {"n_embd": D, "n_head": HEADS, "n_layer": 2, "n_positions": 32, **settings}
+    model = Case("gpt2", "gpt2", {**COMMON, **shape}).model()
+    if change is not None:
+        with torch.no_grad():
+            change(model.h)
+    return headspan.open(model).heads()
+
+
+@pytest.fixture(scope="module")
+def heads() -> headspan.Heads:
+    return gpt2()
+
+
+@pytest.fixture(scope="module")
+def result(heads: headspan.Heads) -> xr.DataTree:
+    return spectra.compute(heads, init=SD)
+
+
+@pytest.fixture(scope="module")
+def random_model() -> xr.DataTree:
+    return spectra.compute(gpt2(n_embd=64, n_head=4, n_layer=10), init=SD)
+
+
+def whole(heads: headspan.Heads, role: str, layer: int) -> np.ndarray:
+    W = heads.whole(role)[layer].double().numpy()
+    return np.concatenate(list(W), axis=0 if role == "O" else 1)
+
+
+def test_every_matrix_has_the_singular_values_of_numpy(heads: headspan.Heads, result: xr.DataTree) -> None:
+    for role in "QKVO":
+        for layer in range(2):
+            found = result[f"W_{role}"]["singular_value"].values[layer]
+            np.testing.assert_allclose(found, np.linalg.svd(whole(heads, role, layer), compute_uv=False), rtol=1e-8)
+            each = result[f"W_{role}_head"]["singular_value"].values[layer]
+            expected = np.linalg.svd(heads.whole(role)[layer].double().numpy(), compute_uv=False)
+            np.testing.assert_allclose(each, expected, rtol=1e-8)
+    mlp = heads.mlp(1)
+    for name, matrix in (("W_in", mlp.W_in[0]), ("W_out", mlp.W_out)):
+        expected = np.linalg.svd(matrix.double().numpy(), compute_uv=False)
+        np.testing.assert_allclose(result[name]["singular_value"].values[1], expected, rtol=1e-8)
+    for name in ("W_E", "W_pos"):
+        expected = np.linalg.svd(getattr(heads, name).double().numpy(), compute_uv=False)
+        np.testing.assert_allclose(result[name]["singular_value"].values, expected, rtol=1e-8)
+
+
+def test_products_are_those_of_formed_matrices(heads: headspan.Heads, result: xr.DataTree) -> None:
+    for name, product in (("W_QK", heads.W_Q @ heads.W_K.mT), ("W_OV", heads.W_V @ heads.W_O)):
+        expected = np.linalg.svd(product.double().numpy(), compute_uv=False)[..., :WIDTH]
+        np.testing.assert_allclose(result[name]["singular_value"].values, expected, rtol=1e-6)
+        A, B = (heads.W_Q, heads.W_K) if name == "W_QK" else (heads.W_V, heads.W_O)
+        norms = A.double().square().sum((-2, -1)) * B.double().square().sum((-2, -1))
+        ratio = product.double().square().sum((-2, -1)) * WIDTH / norms
+        np.testing.assert_allclose(result[name]["energy_given_factors"].values, ratio, rtol=1e-6)
+
+
+def test_what_sums_up_a_spectrum_is_its_definition(result: xr.DataTree) -> None:
+    node = result["W_Q"].to_dataset().isel(layer=0)
+    s = node["singular_value"].values
+    p, q = s**2 / (s**2).sum(), s / s.sum()
+    assert float(node["energy"]) == pytest.approx((s**2).sum())
+    assert float(node["largest"]) == s[0]
+    assert float(node["largest_share"]) == pytest.approx(p[0])
+    assert float(node["stable_rank"]) == pytest.approx((s**2).sum() / s[0] ** 2)
+    assert float(node["entropy"]) == pytest.approx(-(p * np.log(p)).sum())
+    assert float(node["effective_rank"]) == pytest.approx(np.exp(-(q * np.log(q)).sum()))
+    assert float(node["log_condition"]) == pytest.approx(np.log(s[0] / s[-1]))
+    assert float(node["energy_ratio"]) == pytest.approx((s**2).sum() / (D * D * SD**2))
+    assert float(node["edge"]) == pytest.approx(mp_edges(D, D)[1] * float(node["sigma"]))
+    assert float(node["edge_init"]) == pytest.approx(mp_edges(D, D, SD)[1])
+
+
+def test_random_matrices_give_chance_within_four_standard_errors(random_model: xr.DataTree) -> None:
+    rows = spectra.table(random_model)
+    for kind, group in rows.groupby("kind"):
+        for field in ("stable_rank", "effective_rank", "entropy", "log_condition", "ks", "ks_init", "above"):
+            z = group[f"{field}_z"].to_numpy(float)
+            assert abs(z.mean()) < 4 / math.sqrt(len(z)) + 0.3, (kind, field, z.mean())
+        z = group["energy_ratio_z"].to_numpy(float)
+        assert abs(z.mean()) < 4.5 / math.sqrt(len(z)) + 0.2, (kind, z.mean())
+    for kind in ("W_Q_head", "W_QK", "W_OV", "W_in"):
+        p = rows.loc[rows["kind"] == kind, "p_value"].to_numpy(float)
+        assert abs(p.mean() - 0.5) < 4 / math.sqrt(12 * len(p)), kind
+    assert rows["spikes"].sum() <= 8
+    assert (rows["p_value"] > 1e-5).all()
+
+
+def test_the_trace_and_the_symmetric_part_of_random_heads_are_as_chance_says(random_model: xr.DataTree) -> None:
+    node = random_model["alignment"].to_dataset()
+    for field in ("trace_z", "trace_z_product"):
+        z = node[field].values
+        assert abs(z.mean()) < 4 / math.sqrt(z.size)
+        assert 0.7 < z.std() < 1.3
+    z = (node["symmetric_share"].values - float(node["symmetric_share_chance"])) / float(node["symmetric_share_sd"])
+    assert abs(z.mean()) < 4 / math.sqrt(z.size)
+    assert 0.7 < z.std() < 1.4
+    mass = (node["positive_mass"].values - 0.5) / node["positive_mass_sd"].values
+    assert abs(mass.mean()) < 4 / math.sqrt(mass.size)
+    assert (node["q_value"] > 0.01).all()
+
+
+def test_spikes_above_the_edge_are_found_and_those_below_are_not() -> None:
+    """A rank-one term of strength t sqrt(n) sigma makes a spike if t > 1, and is swallowed by the bulk if t < 1."""
+
+    def planted(strength: float) -> np.ndarray:
+        def change(layers: torch.nn.ModuleList) -> None:
+            generator = torch.Generator().manual_seed(4)
+            for layer in layers:
+                u, v = (torch.randn(96, 2, generator=generator).double() for _ in range(2))
+                u, v = torch.linalg.qr(u).Q, torch.linalg.qr(v).Q
+                layer.attn.c_attn.weight[:, :96] += strength * SD * math.sqrt(96) * (u @ v.mT)
+
+        heads = gpt2(change, n_embd=96, n_head=4, n_layer=4)
+        return spectra.compute(heads, matrices="W_Q")["W_Q"].to_dataset()
+
+    strong, weak = planted(3.0), planted(0.6)
+    assert strong["spikes"].values.tolist() == [2.0] * 4
+    assert (strong["p_value"].values[:, :2] < 1e-4).all()
+    assert (strong["p_value"].values[:, 2] > 0.01).all()
+    assert weak["spikes"].values.tolist() == [0.0] * 4
+    # The spike stands where theory puts it: sigma sqrt(n) (t + 1/t).
+    np.testing.assert_allclose(strong["largest"], SD * math.sqrt(96) * (3 + 1 / 3), rtol=0.1)
+
+
+def test_the_fitted_scale_does_not_see_spikes() -> None:
+    law = law_of(60, 90, None, 0)
+    values = 0.7 * law.typical.copy()
+    values[:5] *= 20
+    assert float(bulk_scale(values, law.typical)) == pytest.approx(0.7)
+
+
+def test_the_trace_is_that_of_the_formed_matrix_with_its_exact_null(heads: headspan.Heads, result: xr.DataTree) -> None:
+    node = result["alignment"].to_dataset()
+    W = (heads.W_Q @ heads.W_K.mT).double()
+    np.testing.assert_allclose(node["trace"], W.diagonal(dim1=-2, dim2=-1).sum(-1), atol=1e-9)
+    A, B = heads.W_Q.double(), heads.W_K.double()
+    sd = A.square().sum((-2, -1)).sqrt() * B.square().sum((-2, -1)).sqrt() / math.sqrt(D * WIDTH)
+    np.testing.assert_allclose(node["trace_sd"], sd, rtol=1e-9)
+    norm = W.square().sum((-2, -1)).sqrt()
+    np.testing.assert_allclose(node["trace_sd_product"], norm / math.sqrt(D), rtol=1e-9)
+    np.testing.assert_allclose(node["nuclear_norm"], torch.linalg.svdvals(W).sum(-1), rtol=1e-7)
+    assert (abs(node["trace"]) <= node["nuclear_norm"]).all()
+    part = (W + W.mT) / 2
+    np.testing.assert_allclose(node["symmetric_share"], part.square().sum((-2, -1)) / norm**2, rtol=1e-7)
+    values = torch.linalg.eigvalsh(part)
+    np.testing.assert_allclose(node["positive_mass"], values.clamp(min=0).sum(-1) / values.abs().sum(-1), rtol=1e-6)
+    layer = result["layer"].to_dataset()
+    np.testing.assert_allclose(layer["trace"], node["trace"].sum("head"), rtol=1e-9)
+    np.testing.assert_allclose(layer["trace_sd"], np.sqrt((node["trace_sd"] ** 2).sum("head")), rtol=1e-9)
+
+
+def test_both_nulls_of_the_trace_have_the_spread_they_claim() -> None:
+    """Fixed singular values, random singular vectors; sum(s_a^2 s_b^2) / n would be off by a factor 16."""
+    n, draws, generator = 16, 4000, torch.Generator().manual_seed(8)
+    s = torch.ones(n, dtype=torch.float64) * 0.1
+    s[0] = 4.0
+
+    def haar() -> torch.Tensor:
+        return torch.linalg.qr(torch.randn(draws, n, n, generator=generator, dtype=torch.float64)).Q
+
+    A, B = (haar() * s @ haar().mT for _ in range(2))
+    traces = (A * B).sum((-2, -1))
+    claimed = float(s.square().sum()) / n
+    assert float(traces.std()) == pytest.approx(claimed, rel=4 / math.sqrt(draws))
+    assert float(traces.mean()) == pytest.approx(0, abs=4 * claimed / math.sqrt(draws))
+    product = (haar() * s @ haar().mT).diagonal(dim1=-2, dim2=-1).sum(-1)
+    assert float(product.std()) == pytest.approx(math.sqrt(float(s.square().sum()) / n), rel=5 / math.sqrt(draws))
+
+
+def test_scaling_queries_against_keys_moves_one_null_and_not_the_other(result: xr.DataTree) -> None:
+    def change(layers: torch.nn.ModuleList) -> None:
+        stretch = torch.logspace(-1, 1, D, dtype=torch.float64)
+        for layer in layers:
+            layer.attn.c_attn.weight[:, :D] *= stretch
+            layer.attn.c_attn.weight[:, D : 2 * D] /= stretch
+
+    changed, before = spectra.compute(gpt2(change))["alignment"].to_dataset(), result["alignment"].to_dataset()
+    for field in ("trace", "trace_sd_product", "nuclear_norm", "symmetric_share", "positive_mass"):
+        np.testing.assert_allclose(changed[field], before[field], rtol=1e-6, atol=1e-9)
+    assert (changed["trace_sd"] > 1.05 * before["trace_sd"]).any()
+
+
+def test_like_and_unlike_are_told_apart() -> None:
+    def change(layers: torch.nn.ModuleList) -> None:
+        weight = layers[0].attn.c_attn.weight
+        weight[:, D : D + WIDTH] = weight[:, :WIDTH]
+        weight[:, D + WIDTH : D + 2 * WIDTH] = -weight[:, WIDTH : 2 * WIDTH]
+
+    node = spectra.compute(gpt2(change))["alignment"].to_dataset().isel(layer=0)
+    assert node["positive_mass"].values[:2] == pytest.approx([1, 0], abs=1e-6)
+    assert node["trace_share"].values[:2] == pytest.approx([1, -1])
+    assert node["symmetric_share"].values[:2] == pytest.approx([1, 1])
+    assert node["trace_z"].values[0] > 5
+    assert node["trace_z"].values[1] < -5
+
+
+def test_each_query_head_is_paired_with_the_kv_head_it_reads() -> None:
+    heads = tiny("llama")
+    found = spectra.compute(heads)
+    assert found["W_K_head"].to_dataset().sizes["kv_head"] == 2
+    A, B = heads.W_Q.double(), heads.per_query_head(heads.W_K).double()
+    np.testing.assert_allclose(found["alignment"]["trace"].values, (A * B).sum((-2, -1)), atol=1e-9)
+    labels = spectra.table(found)["matrix"].tolist()
+    assert "L1K1 W_K_head" in labels
+    assert "L1H3 W_QK" in labels
+
+
+def test_the_offset_turns_the_keys_of_rotary_models_and_nothing_else() -> None:
+    heads = tiny("llama")
+    here, there = spectra.compute(heads), spectra.compute(heads, delta=3)
+    assert (abs(here["alignment"]["trace"].values - there["alignment"]["trace"].values) > 1e-3).any()
+    np.testing.assert_allclose(here["alignment"]["trace_sd"].values, there["alignment"]["trace_sd"].values)
+    np.testing.assert_allclose(here["W_Q"]["singular_value"].values, there["W_Q"]["singular_value"].values)
+    assert there.attrs["delta"] == 3
+
+
+def test_in_cross_attention_the_alignment_is_undefined_and_the_spectra_are_not() -> None:
+    found = spectra.compute(tiny("t5", stack="cross"))
+    node = found["alignment"].to_dataset()
+    for field in ("trace", "trace_z", "symmetric_share", "positive_mass", "p_value"):
+        assert node[field].isnull().all(), field
+    assert found["layer"].to_dataset()["trace"].isnull().all()
+    assert np.isfinite(node["nuclear_norm"]).all()
+    assert np.isfinite(found["W_QK"].to_dataset()["effective_rank"]).all()
+    assert found.attrs["alignment"].startswith("undefined: in cross-attention")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_family_has_spectra_of_what_it_stores(case: Case) -> None:
+    checkpoint = headspan.open(case.model())
+    for stack in checkpoint.stacks:
+        heads = checkpoint.heads(stack=stack)
+        found = spectra.compute(heads)
+        assert {"W_Q", "W_K", "W_V", "W_O", "W_QK", "W_OV"} <= set(found.children)
+        assert ("W_in" in found.children) == ("MLP" in heads.reader.stored.parts)
+        for name in spectra.kinds_in(found):
+            assert (found[name]["energy"].values > 0).all(), name
+        assert len(spectra.table(found)) == sum(found[name]["energy"].values.size for name in spectra.kinds_in(found))
+
+
+def test_zero_and_constant_matrices_have_clear_answers() -> None:
+    def change(layers: torch.nn.ModuleList) -> None:
+        layers[0].attn.c_attn.weight[:, :D] = 0
+        layers[0].attn.c_proj.weight.fill_(0.5)
+
+    found = spectra.compute(gpt2(change))
+    zero, constant = found["W_Q"].to_dataset().isel(layer=0), found["W_O"].to_dataset().isel(layer=0)
+    assert int(zero["numerical_rank"]) == 0
+    for field in ("stable_rank", "effective_rank", "entropy", "log_condition", "ks", "spikes", "ks_init", "above_init"):
+        assert bool(zero[field].isnull()), field
+    assert float(zero["energy_ratio"]) == 0
+    assert found["alignment"].to_dataset()["trace"].isel(layer=0).isnull().all()
+    assert np.isfinite(found["layer"].to_dataset()["trace"].values).tolist() == [False, True]
+    assert int(constant["numerical_rank"]) == 1
+    assert float(constant["stable_rank"]) == pytest.approx(1)
+    assert float(constant["effective_rank"]) == pytest.approx(1)
+    assert float(constant["log_condition"]) == math.inf
+    assert float(constant["spikes"]) == 1
+    assert float(constant["p_value"][0]) == 0
+    assert bool(constant["ks"].isnull())
+    other = found["W_Q"].to_dataset().isel(layer=1)
+    assert np.isfinite(other["ks"])
+
+
+def test_one_row_has_a_norm_and_nothing_to_fit() -> None:
+    found = spectra.compute(gpt2(n_positions=1), matrices="W_pos")["W_pos"].to_dataset()
+    assert found.sizes["rank"] == 1
+    assert float(found["stable_rank"]) == pytest.approx(1)
+    assert float(found["log_condition"]) == pytest.approx(0)
+    for field in ("sigma", "edge", "ks", "spikes", "p_value"):
+        assert found[field].isnull().all(), field
+    assert np.isfinite(found["energy_ratio"])
+
+
+def test_half_precision_is_read_and_nan_is_refused() -> None:
+    model = Case("gpt2", "gpt2", {**COMMON, "n_embd": D, "n_head": HEADS, "n_layer": 1, "n_positions": 8})
+    found = spectra.compute(headspan.open(model.model(dtype=torch.bfloat16)).heads())
+    assert found.attrs["stored_dtype"] == "bfloat16"
+    assert np.isfinite(found["W_Q"]["ks"].values).all()
+    broken = model.model()
+    with torch.no_grad():
+        broken.h[0].attn.c_attn.weight[0, 0] = torch.nan
+    with pytest.raises(CheckpointError, match="holds NaN or Inf"):
+        spectra.compute(headspan.open(broken).heads())
+
+
+def test_a_small_memory_budget_gives_the_same_numbers(heads: headspan.Heads, result: xr.DataTree) -> None:
+    small = spectra.compute(heads, init=SD, memory="60kB")
+    for name in spectra.kinds_in(result):
+        np.testing.assert_allclose(
+            small[name]["singular_value"].values, result[name]["singular_value"].values, rtol=1e-7
+        )
+
+
+def test_the_initialisation_is_the_configs_unless_another_is_asked_for(heads: headspan.Heads) -> None:
+    stated = spectra.compute(heads, matrices="W_Q")
+    assert stated.attrs["init"] == "config: initializer_range 0.02"
+    assert float(stated["W_Q"]["sigma_init"]) == 0.02
+    xavier = spectra.compute(heads, matrices="W_Q,W_Q_head,W_QK", init="xavier")
+    assert float(xavier["W_Q"]["sigma_init"]) == pytest.approx(math.sqrt(2 / (2 * D)))
+    assert float(xavier["W_Q_head"]["sigma_init"]) == pytest.approx(math.sqrt(2 / (2 * D)))
+    assert float(xavier["W_QK"]["sigma_init"]) == pytest.approx(2 / (2 * D))
+
+
+def test_a_tied_unembedding_counts_once_and_a_folded_one_by_itself() -> None:
+    tied = headspan.open(Case("gpt2", "gpt2", {**COMMON, "n_embd": D, "n_head": HEADS, "n_layer": 1}).model(head=True))
+    assert "W_U" not in spectra.compute(tied.heads(), matrices=None).children
+    assert "W_U" in spectra.compute(tied.heads(fold="layernorm")).children
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"matrices": "W_X"}, "'W_X' is not a matrix; matrices are W_Q"),
+        ({"matrices": "W_gate"}, "has no W_gate of its own; it has W_Q"),
+        ({"init": "he"}, 'init is "xavier", "config" or a standard deviation above 0, not \'he\''),
+        ({"init": -1.0}, "not -1.0"),
+        ({"tolerance": 2.0}, "needs 0 <= it < 1, found 2.0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(heads: headspan.Heads, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        spectra.compute(heads, **options)

@@ -28,6 +28,8 @@ class Lens:
     title: str
     summary: str
     needs: frozenset[str]
+    any_of: frozenset[str] = frozenset()
+    """At least one of these; the lens says itself what it leaves out for lack of the others."""
     min_layers: int = 1
     one_stream: bool = False
     """Queries and keys are held against each other, so they must read the same stream."""
@@ -43,6 +45,8 @@ class Lens:
             if part == "W_pos" and stored.stack.position_table is None:
                 return f"no learned position table: {stored.stack.positions} positions"
             return f"{part} is not in this checkpoint"
+        if self.any_of and not self.any_of & stored.parts:
+            return f"none of {', '.join(sorted(self.any_of))} is in this checkpoint"
         if len(stored.attention_layers) < self.min_layers:
             shared = f", run through {stored.stack.repeats} times" if stored.stack.repeats > 1 else ""
             return f"nothing composes: the model has {stored.stack.n_layers} layer{shared}"
@@ -74,6 +78,14 @@ LENSES: Mapping[str, Lens] = {
             title="Heads as subspaces",
             summary="how query and key spaces, and the spaces of different heads, lie to one another, beside chance",
             needs=frozenset({"W_Q", "W_K"}),
+            one_stream=True,
+        ),
+        Lens(
+            name="positions",
+            title="Positions and tokens",
+            summary="how the position and token tables lie to each other and to what every layer reads and writes",
+            needs=ATTENTION,
+            any_of=frozenset({"W_E", "W_pos"}),
             one_stream=True,
         ),
         Lens(

@@ -1,0 +1,170 @@
+"""Every matrix of every layer against the directions of both tables, in one pass over the layers.
+
+A matrix that reads the stream (W_Q, W_K, W_V, the MLP's input) has its directions on the left, one that writes it (W_O,
+the MLP's output) on the right; both live in R^d. Whole-layer matrices put all heads side by side, each kv head once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from headspan.dims import ROLES, Role
+from headspan.heads import HeadBlock, Heads
+from headspan.heads.memory import memory_bytes
+from headspan.lenses.positions.alignment import PARTS, alignment
+from headspan.lenses.positions.chance import z_score
+from headspan.lenses.positions.overlap import block_averages, block_sd, corners, squared_overlap
+from headspan.lenses.positions.spectrum import Spectrum, batched_directions, matrix_spectrum
+
+BLOCKS, HEAD_BLOCKS = 32, 16
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every matrix is held against, and how finely the answer is kept.
+
+    Parameters
+    ----------
+    tables, k
+        The spectrum and the number of leading directions of each table, by name.
+    blocks, head_blocks
+        Parts into which the directions of tables and whole matrices, and those of heads, are cut.
+    full
+        Whether to keep overlaps entry by entry as well.
+    """
+
+    tables: Mapping[str, Spectrum]
+    k: Mapping[str, int]
+    tolerance: float
+    blocks: int
+    head_blocks: int
+    full: bool
+
+
+@dataclass
+class Found:
+    """Arrays by name, one list entry per layer."""
+
+    parts: dict[str, list[np.ndarray]] = field(default_factory=dict)
+
+    def add(self, name: str, values: np.ndarray) -> None:
+        self.parts.setdefault(name, []).append(values)
+
+    def stacked(self) -> dict[str, np.ndarray]:
+        return {name: np.stack(values) for name, values in self.parts.items()}
+
+
+def matrix_names(heads: Heads) -> tuple[str, ...]:
+    """The matrices of a layer that this checkpoint has."""
+    if "MLP" not in heads.reader.stored.parts or heads.stack.mlp is None:
+        return ROLES
+    gated = heads.stack.mlp.fused or len(heads.stack.mlp.reads) > 1
+    return (*ROLES, *(("gate", "up") if gated else ("in",)), "out")
+
+
+def layer_results(heads: Heads, plan: Plan, memory: int | str) -> dict[str, np.ndarray]:
+    """Overlaps, corners and alignments of all layers: arrays [layer, ...] by name."""
+    found = Found()
+    budget = memory_bytes(memory)
+    per_layer, once = heads.block_bytes()
+    # Weights get an eighth of the budget: their double-precision copies take more.
+    for block in heads.blocks(min(budget, max(budget // 8, per_layer + once))):
+        for place, layer in enumerate(block.layers):
+            _add_whole_matrices(found, plan, list(_matrices(heads, block, place, layer)))
+            for role in ROLES:
+                _add_heads(found, plan, role, _in_stream(block, role, place))
+    return found.stacked()
+
+
+def _in_stream(block: HeadBlock, role: Role, place: int) -> Float[Tensor, "head d n"]:
+    W = block.weight(role)[place]
+    return W.mT if role == "O" else W
+
+
+def _matrices(heads: Heads, block: HeadBlock, place: int, layer: int) -> Iterator[Float[Tensor, "d n"]]:
+    """The whole matrices of one layer in the order of `matrix_names`, with directions of the stream as rows."""
+    for role in ROLES:
+        yield _in_stream(block, role, place).movedim(1, 0).flatten(1)
+    if len(matrix_names(heads)) > len(ROLES):
+        mlp = heads.mlp(layer)
+        yield from mlp.W_in
+        yield mlp.W_out.mT
+
+
+def _add_whole_matrices(found: Found, plan: Plan, matrices: list[Tensor]) -> None:
+    """One layer's whole matrices: arrays [matrix, table, ...]."""
+    rows: dict[str, list[list[np.ndarray]]] = {}
+    ranks = []
+    for W in matrices:
+        spectrum = matrix_spectrum(W, plan.tolerance)
+        ranks.append(spectrum.rank)
+        cells = [_cell(spectrum, plan, name) for name in plan.tables]
+        for name in cells[0]:
+            rows.setdefault(name, []).append([cell[name] for cell in cells])
+    found.add("matrix_rank", np.array(ranks))
+    for name, values in rows.items():
+        found.add(name, np.array(values))
+
+
+def _cell(spectrum: Spectrum, plan: Plan, name: str) -> dict[str, np.ndarray]:
+    """Everything about one matrix and one table."""
+    table, d = plan.tables[name], spectrum.d
+    overlap = squared_overlap(spectrum.directions, table.directions)
+    cut = (plan.blocks, plan.blocks)
+    average = block_averages(overlap, cut).cpu().numpy()
+    sd = block_sd((spectrum.rank, table.rank), cut, d)
+    corner = corners(overlap, d)
+    entries = overlap.cpu().numpy()
+    out = {
+        "overlap": average.astype(np.float32),
+        "overlap_z": z_score(average, np.full_like(sd, 1 / d), sd).astype(np.float32),
+        "corner": corner.mass,
+        "corner_chance": corner.chance,
+        "corner_z": corner.z,
+        "corner_log_p": corner.log_p,
+    }
+    w = spectrum.weights if spectrum.rank else np.full(0, np.nan)
+    for title, b in (("alignment", _projector(table, plan.k[name])), ("energy_alignment", table.weights)):
+        value = alignment(entries, w, b, d) if spectrum.rank else None
+        parts = value.parts() if value is not None else (np.array(np.nan),) * len(PARTS)
+        out |= {title + part: values for part, values in zip(PARTS, parts, strict=True)}
+    if plan.full:
+        out["overlap_full"] = _padded(entries, d)
+    return out
+
+
+def _projector(table: Spectrum, k: int) -> Float[np.ndarray, " s"]:
+    """The eigenvalues of Pi_k along the table's directions."""
+    return (np.arange(table.rank) < k).astype(np.float64)
+
+
+def _padded(entries: np.ndarray, d: int) -> Float[np.ndarray, "d d"]:
+    whole = np.full((d, d), np.nan, dtype=np.float32)
+    whole[: entries.shape[0], : entries.shape[1]] = entries
+    return whole
+
+
+def _add_heads(found: Found, plan: Plan, role: Role, W: Float[Tensor, "head d n"]) -> None:
+    """One layer's heads of one role: arrays [head, table, ...]."""
+    directions, values = batched_directions(W)
+    there = values > plan.tolerance * values[:, :1]
+    energy = torch.where(there, values.square(), 0.0)
+    # A head of zeros has no direction at all: 0/0 makes its weights NaN, which is what undefined means.
+    w = (energy / energy.sum(1, keepdim=True)).cpu().numpy()
+    rows: dict[str, list[np.ndarray]] = {}
+    for name, table in plan.tables.items():
+        overlap = squared_overlap(directions, table.directions)
+        value = alignment(overlap.cpu().numpy(), w, _projector(table, plan.k[name]), table.d)
+        for part, array in zip(PARTS, value.parts(), strict=True):
+            rows.setdefault(f"head_alignment_{role}{part}", []).append(array)
+        seen = torch.where(there[:, :, None], overlap, torch.nan)
+        average = block_averages(seen, (plan.head_blocks, plan.blocks)).cpu().numpy().astype(np.float32)
+        rows.setdefault(f"head_overlap_{role}", []).append(average)
+    for title, arrays in rows.items():
+        found.add(title, np.stack(arrays, axis=1))

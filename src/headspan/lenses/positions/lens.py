@@ -1,0 +1,259 @@
+"""Positions and tokens: how the two tables lie to each other and to the matrices of every layer.
+
+1. Both tables' spectra, as stored and without their mean rows (`spectrum`, `random_table`); norms and angles of rows.
+2. The two together: capture, overlaps, corners, principal angles (`capture`, `overlap`).
+3. The position table's directions: sparse in the stream, sinusoids over positions (`sparsity`, `context`).
+4. Every matrix of every layer against both tables, in one pass (`layers`, `alignment`).
+5. What the logits of layer 0 are made of (`layer_zero`).
+
+A table that is not there leaves out what needs it; the attribute `left_out` says what and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headspan.dims import LAYER, ROLES, head_axis
+from headspan.errors import DegenerateSubspace, ShapeError
+from headspan.heads import Heads
+from headspan.heads.memory import memory_bytes
+from headspan.lenses.positions.direction_variables import context_obstacle, context_variables, sparsity_variables
+from headspan.lenses.positions.layer_zero import TERMS, logit_obstacle, logit_shares
+from headspan.lenses.positions.layers import BLOCKS, HEAD_BLOCKS, Plan, layer_results, matrix_names
+from headspan.lenses.positions.overlap import SIDES
+from headspan.lenses.positions.pair_variables import (
+    CHOICES,
+    angle_variables,
+    capture_variables,
+    mean_variables,
+    overlap_variables,
+)
+from headspan.lenses.positions.rows import EDGES
+from headspan.lenses.positions.spectrum import TableSpectra, rank_tolerance, table_spectra
+from headspan.lenses.positions.table_variables import CENTRINGS, Variables, row_variables, spectrum_variables
+
+DEFAULT_K = 30
+
+
+def compute(
+    heads: Heads,
+    *,
+    k: int | None = None,
+    centring: str = "stored",
+    full: bool = False,
+    samples: int = 512,
+    seed: int = 0,
+    memory: int | str = "1GB",
+) -> xr.Dataset:
+    """How positions, tokens and the matrices of every layer share the stream.
+
+    Parameters
+    ----------
+    heads
+        Any heads of a checkpoint with a token table, a position table, or both.
+    k
+        Leading directions that stand for a table. By default 30, or d_model / 8 or a table's rank where that is less;
+        a k of your own must not exceed the rank of any table.
+    centring
+        Which form of the tables layers are compared with: "stored", or "centred" for rows less their mean row.
+    full
+        Keep squared overlaps entry by entry too (float32, d_model^2 per layer, matrix and table: 340 MB for GPT-2 small).
+    samples
+        Queries and keys drawn for the logits of layer 0.
+    seed
+        For chance draws and samples.
+    memory
+        Budget for one block of layers and for scratch space. A table is read whole beside it.
+
+    Returns
+    -------
+    Dataset
+        Variables over `table` (P, E), `centring`, `layer`, `matrix`; each with its chance, `docs/positions.md` lists
+        them. NaN where undefined; the attribute `left_out` says what is missing and why.
+    """
+    if centring not in CENTRINGS:
+        raise ShapeError(f"centring {centring!r} is unknown; it is one of {', '.join(CENTRINGS)}")
+    scratch, tolerance = memory_bytes(memory) // 8, rank_tolerance(heads.d_model, heads.dtype)
+    rows, left_out = _stored_tables(heads)
+    tables = {name: table_spectra(values, tolerance, scratch) for name, values in rows.items()}
+    for name in [name for name, spectra in tables.items() if not spectra.stored.rank]:
+        left_out.append(f"{_words(name)}: all {tables[name].n_rows} rows are zero, so it has no directions")
+        del tables[name], rows[name]
+    if not tables:
+        raise DegenerateSubspace(f"no table has a direction: {'; '.join(left_out)}")
+    k = _checked_k(tables, k, heads.d_model)
+    variables = spectrum_variables(tables, heads.d_model) | row_variables(rows, tables, scratch, seed)
+    blocks = min(BLOCKS, *(spectra.stored.rank for spectra in tables.values()))
+    variables |= _position_variables(heads, rows, tables, left_out, k, seed)
+    variables |= _pair_variables(heads, rows, tables, left_out, k, blocks, full, samples, seed)
+    variables |= _layer_variables(heads, tables, centring, k, blocks, tolerance, full, memory, left_out)
+    attrs = _attributes(heads, k, centring, seed, samples, tolerance, full, left_out)
+    return xr.Dataset(variables, coords=_coordinates(heads, variables, tables), attrs=attrs)
+
+
+def _words(name: str) -> str:
+    return {"P": "position table", "E": "token table"}[name]
+
+
+def _stored_tables(heads: Heads) -> tuple[dict[str, Tensor], list[str]]:
+    """The tables that are there, positions first, and why one is not."""
+    stored, rows, left_out = heads.reader.stored, {}, []
+    if "W_pos" in stored.parts:
+        rows["P"] = heads.W_pos
+    elif stored.stack.position_table is None:
+        left_out.append(f"everything about positions: no learned position table, {stored.stack.positions} positions")
+    else:
+        left_out.append(f"everything about positions: '{stored.stack.position_table.names[0]}' is not in this checkpoint")
+    if "W_E" in stored.parts:
+        rows["E"] = heads.W_E
+    elif stored.stack.tokens is None:
+        left_out.append(f"everything about tokens: a {heads.checkpoint.family} {stored.stack.name} has no token table")
+    else:
+        left_out.append(f"everything about tokens: '{stored.stack.tokens.names[0]}' is not in this checkpoint")
+    return rows, left_out
+
+
+def _checked_k(tables: Mapping[str, TableSpectra], k: int | None, d: int) -> int:
+    name, rank = min(((name, table.stored.rank) for name, table in tables.items()), key=lambda item: item[1])
+    if k is None:
+        return max(1, min(DEFAULT_K, d // 8, rank))
+    if not 1 <= k <= rank:
+        raise ShapeError(f"k needs to be in 1..{rank}, the rank of the {_words(name)}, found {k}")
+    return k
+
+
+def _position_variables(
+    heads: Heads,
+    rows: Mapping[str, Tensor],
+    tables: Mapping[str, TableSpectra],
+    left_out: list[str],
+    k: int,
+    seed: int,
+) -> Variables:
+    if "P" not in tables:
+        return {}
+    out = sparsity_variables(tables["P"], tables.get("E"), k, seed)
+    obstacle = context_obstacle(heads.checkpoint.family, len(rows["P"]), heads.stack.name)
+    if obstacle is not None:
+        left_out.append(f"position directions as sinusoids: {obstacle}")
+        return out
+    return out | context_variables(rows["P"], tables["P"], k, seed)
+
+
+def _pair_variables(
+    heads: Heads,
+    rows: Mapping[str, Tensor],
+    tables: Mapping[str, TableSpectra],
+    left_out: list[str],
+    k: int,
+    blocks: int,
+    full: bool,
+    samples: int,
+    seed: int,
+) -> Variables:
+    """Everything that needs both tables."""
+    if len(tables) < 2:
+        return {}
+    P, E = tables["P"], tables["E"]
+    out = capture_variables(P, E, k) | overlap_variables(P, E, blocks, full)
+    out |= angle_variables(P, E, k, seed) | mean_variables(P, E, k)
+    obstacle = logit_obstacle(heads)
+    if obstacle is not None:
+        left_out.append(f"logits of layer 0: {obstacle}")
+        return out
+    found = logit_shares(heads, rows["E"], rows["P"], samples, seed)
+    out["logit_share"] = (("head", "term"), found.share)
+    out["logit_share_chance"] = (("term",), found.chance)
+    out["logit_share_sd"] = (("term",), found.sd)
+    out["logit_share_z"] = (("head", "term"), (found.share - found.chance) / np.where(found.sd > 0, found.sd, np.nan))
+    out["logit_sd"] = (("head",), found.logit_sd)
+    return out
+
+
+def _layer_variables(
+    heads: Heads,
+    tables: Mapping[str, TableSpectra],
+    centring: str,
+    k: int,
+    blocks: int,
+    tolerance: float,
+    full: bool,
+    memory: int | str,
+    left_out: list[str],
+) -> Variables:
+    """Every matrix of every layer: arrays [layer, matrix, table, ...] and [layer, head, table, ...]."""
+    if len(matrix_names(heads)) == len(ROLES):
+        kind = "it is a mixture of experts" if heads.stack.experts else "it is not in this checkpoint"
+        left_out.append(f"the MLP: {kind}")
+    spectra = {name: table[centring] for name, table in tables.items()}
+    narrow = min(heads.shape(role)[1] * min(heads.shape(role)[2:]) for role in ROLES)
+    plan = Plan(
+        tables=spectra,
+        k={name: min(k, spectrum.rank) for name, spectrum in spectra.items()},
+        tolerance=tolerance,
+        blocks=min(blocks, narrow),
+        head_blocks=min(HEAD_BLOCKS, *(min(heads.shape(role)[2:]) for role in ROLES)),
+        full=full,
+    )
+    out: Variables = {}
+    for name, values in layer_results(heads, plan, memory).items():
+        out[name] = (_layer_dims(name), values)
+    out["overlap_chance"] = ((), np.array(1 / heads.d_model))
+    return out
+
+
+def _layer_dims(name: str) -> tuple[str, ...]:
+    if name == "matrix_rank":
+        return (LAYER, "matrix")
+    if name.startswith("head_"):
+        (role,) = (role for role in ROLES if f"_{role}" in name)
+        tail = ("head_block", "table_block") if "overlap" in name else ()
+        return (LAYER, head_axis(role), "table", *tail)
+    tails = {"overlap": ("block", "table_block"), "overlap_z": ("block", "table_block")}
+    tails["overlap_full"] = ("matrix_direction", "table_direction")
+    corner = ("side", "table_side") if name.startswith("corner") else ()
+    return (LAYER, "matrix", "table", *tails.get(name, corner))
+
+
+def _coordinates(heads: Heads, variables: Variables, tables: Mapping[str, TableSpectra]) -> dict[str, object]:
+    used = {dim for dims, _ in variables.values() for dim in dims}
+    every: dict[str, object] = {
+        LAYER: list(heads.layers),
+        "table": list(tables),
+        "centring": list(CENTRINGS),
+        "matrix": list(matrix_names(heads)),
+        "head": np.arange(heads.n_heads),
+        "kv_head": np.arange(heads.n_kv_heads),
+        "k_choice": list(CHOICES),
+        "term": list(TERMS),
+        "cosine": (EDGES[1:] + EDGES[:-1]) / 2,
+        **{name: list(SIDES) for name in ("side", "table_side", "token_side")},
+    }
+    return {name: values for name, values in every.items() if name in used}
+
+
+def _attributes(
+    heads: Heads, k: int, centring: str, seed: int, samples: int, tolerance: float, full: bool, left_out: list[str]
+) -> dict[str, object]:
+    return {
+        **heads.provenance(),
+        "lens": "positions",
+        "positions": heads.stack.positions,
+        "causal": int(heads.stack.causal),
+        "k": k,
+        "layers_against": f"tables {centring}",
+        "seed": seed,
+        "samples": samples,
+        "tolerance": tolerance,
+        "full": int(full),
+        "computed_in": str(torch.float64).removeprefix("torch."),
+        "d_model": heads.d_model,
+        "n_kv_heads": heads.n_kv_heads,
+        "left_out": "; ".join(left_out),
+        "null": "directions of the tables turned by a uniformly random rotation of the stream",
+    }

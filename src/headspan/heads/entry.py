@@ -1,4 +1,4 @@
-r"""From the tables to what the first attention layer reads, split into what comes of the token, the position and neither.
+r"""From the tables to what the first attention layer reads: what comes of the token, of the position, of neither.
 
 A LayerNorm is linear but for its division by sigma: with C the removal of the mean and c a constant row,
 

@@ -5,8 +5,8 @@ orthogonal group. With the parts that have no trace, |A'|^2 = sum a^2 - (sum a)^
 
     mean sum(a) sum(b) / d,   variance 2 |A'|^2 |B'|^2 / ((d - 1)(d + 2)),
 
-and the value lies between sum(a_i b_(d+1-i)) and sum(a_i b_i), both sorted. Two projectors give the projection kernel and
-its moments (`chance`). The tails are those of a Beta law on the same support with the same mean and variance. Against
+and the value lies between sum(a_i b_(d+1-i)) and sum(a_i b_i), both sorted. Two projectors give the projection kernel
+and its moments (`chance`). The tails are those of a Beta law on the same support with the same mean and variance. With
 200,000 rotations in R^24, with A of eigenvalues proportional to 1/i^2 and B a projector of rank 6, a p-value of 0.01 is
 reached by 0.012 of the rotations above and 0.002 below: right to a factor of a few in the body, no more.
 """
@@ -46,9 +46,7 @@ def rotated_trace_moments(
     return sum_a * sum_b / d, np.sqrt(2 * first * second / (max(d - 1, 1) * (d + 2)))
 
 
-def rotated_trace_log_tail(
-    value: Values, mean: Values, sd: Values, low: Values, high: Values, upper: bool
-) -> Values:
+def rotated_trace_log_tail(value: Values, mean: Values, sd: Values, low: Values, high: Values, upper: bool) -> Values:
     """log P(X >= value), or <= with `upper=False`, for X of a Beta law on [low, high] with this mean and sd.
 
     Returns

@@ -1,7 +1,7 @@
 """What a family does to token plus position before its first layer, where that is more than the layer's own norm.
 
-Only families with an added position table are listed or need to be: elsewhere nothing is added to a token. A family with
-such a table whose first layer norms the sum itself, as GPT-2's does, has no entry.
+Only families with an added position table are listed or need to be: elsewhere nothing is added to a token. A family
+with such a table whose first layer norms the sum itself, as GPT-2's does, has no entry.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 r"""One number for a matrix and a table: the share of the matrix's energy that lies where the table has its own.
 
-With the left singular directions u_i of W, in R^d, weighted by w_i = s_i^2 / sum s^2, and the projector Pi_k on the top k
-directions of a table,
+With the left singular directions u_i of W, in R^d, weighted by w_i = s_i^2 / sum s^2, and the projector Pi_k on the
+top k directions of a table,
 
     alignment = sum_i w_i u_i^T Pi_k u_i = |Pi_k W|_F^2 / |W|_F^2,   k/d by chance,
 
 in [0, 1]. With the table's own weights b_j in place of the projector it is the energy alignment
-sum_ij w_i b_j (u_i . v_j)^2, 1/d by chance. Both are tr(A B) for two symmetric matrices; by chance one of them is turned by
-a random rotation, which leaves both spectra as they are (`subspaces.rotated_trace`).
+sum_ij w_i b_j (u_i . v_j)^2, 1/d by chance. Both are tr(A B) for two symmetric matrices; by chance one of them is
+turned by a random rotation, which leaves both spectra as they are (`subspaces.rotated_trace`).
 """
 
 from __future__ import annotations

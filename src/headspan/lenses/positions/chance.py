@@ -16,15 +16,15 @@ Array = Float[np.ndarray, "*shape"]
 
 def kernel_chance(p: Int[np.ndarray, "*shape"], q: Int[np.ndarray, "*shape"], d: int) -> tuple[Array, Array]:
     """Mean pq/d and sd of the sum of squared overlaps of p random directions with q others; NaN where one is 0."""
-    p, q = (torch.as_tensor(np.array(side)) for side in np.broadcast_arrays(p, q))
-    return chance_mean(p, q, d).numpy(), chance_variance(p, q, d).sqrt().numpy()
+    first, second = (torch.as_tensor(np.array(side)) for side in np.broadcast_arrays(p, q))
+    return chance_mean(first, second, d).numpy(), chance_variance(first, second, d).sqrt().numpy()
 
 
 def kernel_log_p(value: Array, p: Int[np.ndarray, "*shape"], q: Int[np.ndarray, "*shape"], d: int) -> Array:
     """Two-sided log p-value under a uniformly random subspace; exact where p or q is 1."""
     observed = torch.as_tensor(np.asarray(value, dtype=np.float64))
-    p, q = (torch.as_tensor(np.array(side)) for side in np.broadcast_arrays(p, q, value)[:2])
-    upper, lower = log_upper_tail(observed, p, q, d).numpy(), log_lower_tail(observed, p, q, d).numpy()
+    first, second = (torch.as_tensor(np.array(side)) for side in np.broadcast_arrays(p, q, value)[:2])
+    upper, lower = (tail(observed, first, second, d).numpy() for tail in (log_upper_tail, log_lower_tail))
     return _two_sided(upper, lower)
 
 
@@ -35,7 +35,8 @@ def trace_log_p(value: Array, mean: Array, sd: Array, low: Array, high: Array) -
 
 
 def _two_sided(upper: Array, lower: Array) -> Array:
-    return np.minimum(0.0, math.log(2) + np.minimum(upper, lower))
+    both: np.ndarray = np.minimum(0.0, math.log(2) + np.minimum(upper, lower))
+    return both
 
 
 def z_score(value: Array, mean: Array, sd: Array) -> Array:

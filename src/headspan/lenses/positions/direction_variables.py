@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.lenses.positions.context import FEWEST_POSITIONS, offset_share, sinusoids_against_chance
-from headspan.lenses.positions.sparsity import shared_coordinates, sparsity_against_chance
+from headspan.lenses.positions.sparsity import shared_coordinates, sorted_mass_chance, sparsity_against_chance
 from headspan.lenses.positions.spectrum import TableSpectra
 from headspan.lenses.positions.table_variables import CENTRING, CENTRINGS, Variables
 
@@ -36,6 +36,7 @@ def sparsity_variables(P: TableSpectra, E: TableSpectra | None, k: int, seed: in
     out["coordinate_leverage_chance"] = ((CENTRING,), np.array([min(k, P[c].rank) / d for c in CENTRINGS]))
     kept = [_columns(P[c].directions.cpu().numpy(), SHOWN) for c in CENTRINGS]
     out["direction_entry"] = ((CENTRING, "shown_direction", "coordinate"), np.stack(kept))
+    out["sorted_mass_chance"] = (("coordinate",), sorted_mass_chance(d, seed))
     return out
 
 

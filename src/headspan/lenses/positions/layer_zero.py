@@ -1,15 +1,15 @@
 r"""What the first layer's logits are made of: token and position of the query against token and position of the key.
 
 What layer 0 reads of a token at a position is x = x_t + x_p + x_c, exactly (`heads.entry`): from the token, from the
-position, and a constant. So a logit is a sum of nine products, of which four have names and the five with a constant, the
-biases of query and key included, are one. A softmax ignores what all keys of a query have in common, so variances are
-taken over keys within each query:
+position, and a constant. So a logit is a sum of nine products, of which four have names and the five with a constant,
+the biases of query and key included, are one. A softmax ignores what all keys of a query have in common, so variances
+are taken over keys within each query:
 
     share of term = sum over queries of Cov_keys(term, logit) / sum over queries of Var_keys(logit).
 
-Shares add up to 1; one is negative where a term works against the others. Tokens are drawn uniformly from the vocabulary
-and positions from the context, keys of a causal model from the query's position or before. Chance: a head with
-independent normal W_Q and W_K and no biases, which reads the same x. Its expected covariances have the closed form
+Shares add up to 1; one is negative where a term works against the others. Tokens are drawn uniformly from the
+vocabulary and positions from the context, keys of a causal model from the query's position or before. Chance: a head
+with independent normal W_Q and W_K and no biases, which reads the same x. Its expected covariances have the closed form
 sum_q (x_a . x)(q) tr Cov_keys(y_b, y); its spread is drawn.
 """
 
@@ -148,7 +148,8 @@ def _spread(sample: Sample, d_head: int, seed: int) -> Float[np.ndarray, " term"
         W_Q, W_K = torch.randn(shape, generator=generator, dtype=torch.float64)
         covariance, _ = _covariances(sample.queries @ W_Q, sample.keys @ W_K, sample.visible)
         rows.append(_terms(covariance))
-    return np.std(_normalised(np.stack(rows)), axis=0)
+    spread: np.ndarray = np.std(_normalised(np.stack(rows)), axis=0)
+    return spread
 
 
 def _terms(covariance: Float[Tensor, "three three"]) -> Float[np.ndarray, " term"]:

@@ -62,7 +62,7 @@ def compute(
     centring
         Which form of the tables layers are compared with: "stored", or "centred" for rows less their mean row.
     full
-        Keep squared overlaps entry by entry too (float32, d_model^2 per layer, matrix and table: 340 MB for GPT-2 small).
+        Keep squared overlaps entry by entry too: float32, d_model^2 per layer, matrix and table, 340 MB for GPT-2.
     samples
         Queries and keys drawn for the logits of layer 0.
     seed
@@ -108,7 +108,9 @@ def _stored_tables(heads: Heads) -> tuple[dict[str, Tensor], list[str]]:
     elif stored.stack.position_table is None:
         left_out.append(f"everything about positions: no learned position table, {stored.stack.positions} positions")
     else:
-        left_out.append(f"everything about positions: '{stored.stack.position_table.names[0]}' is not in this checkpoint")
+        left_out.append(
+            f"everything about positions: '{stored.stack.position_table.names[0]}' is not in this checkpoint"
+        )
     if "W_E" in stored.parts:
         rows["E"] = heads.W_E
     elif stored.stack.tokens is None:

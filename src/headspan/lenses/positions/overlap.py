@@ -1,9 +1,9 @@
 """Squared overlaps (u_i . v_j)^2 of two sets of singular directions: block averages and corner masses, with chance.
 
 Every entry is 1/d by chance. The mass of a block of p by q entries is the projection kernel of the subspaces that its
-directions span, so each block's standard deviation is known exactly: sqrt(2 p q (d - p)(d - q) / (d^2 (d - 1)(d + 2))) for
-the mass, that over p q for the average. Directions of equal singular value can be turned among themselves, which moves
-single entries and hardly a block: blocks are what is stored unless the whole is asked for.
+directions span, so each block's standard deviation is known exactly: sqrt(2 p q (d - p)(d - q) / (d^2 (d - 1)(d + 2)))
+for the mass, that over p q for the average. Directions of equal singular value can be turned among themselves, which
+moves single entries and hardly a block: blocks are what is stored unless the whole is asked for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from headspan.lenses.positions.capture import part_edges
@@ -23,9 +23,7 @@ CORNER_SHARE = 0.1
 """A corner is the first or last tenth of both sets of directions."""
 
 
-def squared_overlap(
-    U: Float[Tensor, "*batch d r"], V: Float[Tensor, "d s"]
-) -> Float[Tensor, "*batch r s"]:
+def squared_overlap(U: Float[Tensor, "*batch d r"], V: Float[Tensor, "d s"]) -> Float[Tensor, "*batch r s"]:
     """(u_i . v_j)^2 for orthonormal columns, in [0, 1]; 1/d by chance."""
     return (U.mT @ V).square()
 
@@ -69,9 +67,9 @@ def corners(overlap: Float[Tensor, "r s"], d: int) -> Corners:
     p, q = (corner_size(count) for count in overlap.shape)
     rows, columns = ((slice(0, m), slice(count - m, count)) for m, count in zip((p, q), overlap.shape, strict=True))
     mass = np.array([[float(overlap[i, j].sum()) if p and q else np.nan for j in columns] for i in rows])
-    sizes: tuple[Int[np.ndarray, "two two"], ...] = (np.full((2, 2), p), np.full((2, 2), q))
-    mean, sd = kernel_chance(*sizes, d)
-    return Corners(mass, mean, z_score(mass, mean, sd), kernel_log_p(mass, *sizes, d))
+    first, second = np.full((2, 2), p), np.full((2, 2), q)
+    mean, sd = kernel_chance(first, second, d)
+    return Corners(mass, mean, z_score(mass, mean, sd), kernel_log_p(mass, first, second, d))
 
 
 def corner_size(count: int) -> int:

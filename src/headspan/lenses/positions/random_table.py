@@ -54,4 +54,5 @@ def _quantiles(n: int, d: int, rank: int) -> Float[np.ndarray, " rank"]:
     x = middle - half * np.cos(t)
     cumulative = np.cumsum(np.sin(t) ** 2 / x)
     cumulative = (cumulative - 0.5 * cumulative[0]) / cumulative[-1]
-    return np.interp((np.arange(rank) + 0.5) / rank, cumulative, x)[::-1].copy()
+    quantiles: np.ndarray = np.interp((np.arange(rank) + 0.5) / rank, cumulative, x)[::-1].copy()
+    return quantiles

@@ -1,9 +1,9 @@
 r"""Are a table's rows spread over a sphere?
 
-Independent normal rows have norms that vary by 1/sqrt(2d) of their size, and cosines with mean 0 and variance 1/d. Mean and
-mean square of the cosines over all pairs need no pairs: with unit rows U, they are (|sum U|^2 - n) / (n (n - 1)) and
-(|U^T U|_F^2 - n) / (n (n - 1)). The histogram is of seeded pairs, beside the exact law of a random cosine, whose density
-is (1 - c^2)^((d - 3)/2) up to a factor.
+Independent normal rows have norms that vary by 1/sqrt(2d) of their size, and cosines with mean 0 and variance 1/d.
+Mean and mean square of the cosines over all pairs need no pairs: with unit rows U, they are
+(|sum U|^2 - n) / (n (n - 1)) and (|U^T U|_F^2 - n) / (n (n - 1)). The histogram is of seeded pairs, beside the exact law
+of a random cosine, whose density is (1 - c^2)^((d - 3)/2) up to a factor.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from scipy import special  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
+
+from headspan.lenses.positions.spectrum import row_blocks
 
 BINS = 80
 PAIRS = 50_000
@@ -28,7 +30,7 @@ def row_statistics(
     """
     d = table.shape[1]
     norms, total, gram = [], torch.zeros(d, dtype=torch.float64), torch.zeros(d, d, dtype=torch.float64)
-    for block in table.split(max(1, scratch // (16 * d))):
+    for block in row_blocks(table, scratch):
         rows = (block.double() if mean_row is None else block.double() - mean_row).cpu()
         size = rows.norm(dim=1)
         norms.append(size.numpy())

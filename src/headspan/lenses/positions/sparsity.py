@@ -2,13 +2,13 @@ r"""Do the position table's directions use few coordinates of the stream?
 
 Of a unit vector v in R^d, with masses m_i = v_i^2:
 
-participation    1 / sum m_i^2, in [1, d]: the number of coordinates that share the mass. About d/3 for a random direction.
+participation    1 / sum m_i^2, in [1, d]: the number of coordinates that share the mass. About d/3 by chance.
 coordinates_90   how many of the largest masses make 90 %, in [1, d].
-gini             of the masses, in [0, 1 - 1/d]: 0 if all are equal. About 2/pi = 0.64 for a random direction.
+gini             of the masses, in [0, 1 - 1/d]: 0 if all are equal. About 2/pi = 0.64 by chance.
 
 Chance is a uniformly random direction: means, standard deviations and p-values (of being at least as sparse) from
-seeded draws. What the top k directions use together is the leverage of each coordinate, the diagonal of the projector on
-their span, which does not depend on the choice of basis; its sum is k, and k/d is its average.
+seeded draws. What the top k directions use together is the leverage of each coordinate, the diagonal of the projector
+on their span, which does not depend on the choice of basis; its sum is k, and k/d is its average.
 """
 
 from __future__ import annotations
@@ -58,6 +58,14 @@ def sparsity_against_chance(
         out[f"{name}_z"] = (values - draw.mean()) / draw.std() if draw.std() > 0 else np.full_like(values, np.nan)
         out[f"{name}_p_value"] = (1 + as_sparse) / (1 + draws)
     return out
+
+
+def sorted_mass_chance(d: int, seed: int, draws: int = 200) -> Float[np.ndarray, " d"]:
+    """Mass of a random direction's 1, 2, ... d largest coordinates, on average."""
+    masses = np.random.default_rng(seed).standard_normal((draws, d)) ** 2
+    ordered = np.sort(masses / masses.sum(1, keepdims=True), axis=1)[:, ::-1]
+    mean: np.ndarray = np.cumsum(ordered, axis=1).mean(0)
+    return mean
 
 
 @dataclass(frozen=True)

@@ -69,9 +69,9 @@ def rank_tolerance(d: int, dtype: torch.dtype) -> float:
 
 
 def table_spectra(table: Float[Tensor, "row d"], tolerance: float, scratch: int) -> TableSpectra:
-    """Both spectra of a table, whose float64 copies never take more than about `scratch` bytes beside the d x d Gram."""
+    """Both spectra of a table; beside it and d x d matrices, this takes about `scratch` bytes."""
     n, d = table.shape
-    blocks = table.split(max(1, scratch // (8 * d)))
+    blocks = row_blocks(table, scratch)
     mean = torch.stack([block.double().sum(0) for block in blocks]).sum(0) / n
     gram = torch.zeros(d, d, dtype=torch.float64, device=table.device)
     for block in blocks:
@@ -90,6 +90,12 @@ def table_spectra(table: Float[Tensor, "row d"], tolerance: float, scratch: int)
         centred=_of_gram(gram, tolerance, largest),
         coordinate_energy=torch.stack([whole.diagonal(), gram.diagonal()]).clamp(min=0).cpu().numpy(),
     )
+
+
+def row_blocks(table: Float[Tensor, "row d"], scratch: int) -> list[Float[Tensor, "rows d"]]:
+    """The table in blocks of rows, each of which takes at most half of `scratch` in double precision."""
+    step = max(1, scratch // (16 * table.shape[1]))
+    return [table[start : start + step] for start in range(0, len(table), step)]
 
 
 def _of_gram(gram: Float[Tensor, "d d"], tolerance: float, largest: float | None) -> Spectrum:

@@ -41,7 +41,7 @@ def _statistics(spectra: TableSpectra, centring: str, d: int) -> dict[str, float
     rows = spectra.n_rows - (centring == "centred")
     energy = float(spectrum.values.square().sum())
     chance = random_table(rows, d, energy)
-    found = {
+    found: dict[str, tuple[float | np.ndarray, float | np.ndarray]] = {
         "participation_ratio": (_participation(spectrum), chance.participation_ratio),
         "stable_rank": (_stable_rank(spectrum), chance.stable_rank),
         "rank_90": (spectrum.energy_rank(0.9), chance.rank_90),
@@ -49,7 +49,9 @@ def _statistics(spectra: TableSpectra, centring: str, d: int) -> dict[str, float
         "rank": (spectrum.rank, min(rows, d)),
         "singular_value": (_padded(spectrum.values.cpu().numpy(), d), _chance_values(chance, energy, d)),
     }
-    return {name + part: value for name, pair in found.items() for part, value in zip(("", "_chance"), pair, strict=True)}
+    return {
+        name + part: value for name, pair in found.items() for part, value in zip(("", "_chance"), pair, strict=True)
+    }
 
 
 def _chance_values(chance: RandomTable, energy: float, d: int) -> Float[np.ndarray, " d"]:

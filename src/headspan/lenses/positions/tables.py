@@ -73,7 +73,8 @@ def as_json(result: xr.Dataset) -> dict[str, Any]:
     if "capture" in result:
         document |= {"deciles": _deciles(result), "corners": _corners(result), "angles": _angles(result)}
         document["mean_rows"] = {
-            name: float(result[name]) for name in ("mean_cosine", "mean_cosine_sd_chance", "mean_capture", "mean_capture_chance")
+            name: float(result[name])
+            for name in ("mean_cosine", "mean_cosine_sd_chance", "mean_capture", "mean_capture_chance")
         }
     if "sparsity_gini" in result:
         document["position_directions"] = _directions(result)
@@ -102,7 +103,12 @@ def _deciles(result: xr.Dataset) -> list[dict[str, Any]]:
         for choice in result["k_choice"].values:
             here = result.sel(centring=centring, k_choice=choice)
             for place in range(here.sizes["decile"]):
-                row = {"centring": str(centring), "k": int(here["capture_k"]), "k_choice": str(choice), "decile": place + 1}
+                row = {
+                    "centring": str(centring),
+                    "k": int(here["capture_k"]),
+                    "k_choice": str(choice),
+                    "decile": place + 1,
+                }
                 cell = here.isel(decile=place)
                 row |= {title: float(cell[f"decile{part}"]) for title, part in _PARTS.items()}
                 rows.append(row | {"p_value": p_value(float(cell["decile_log_p"]))})

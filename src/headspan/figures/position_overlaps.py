@@ -88,7 +88,7 @@ def _finished(figure: go.Figure, title: str, rows: int) -> go.Figure:
     )
     ends = {"tickvals": [0.02, 0.98], "ticktext": ["first", "last"], "showgrid": False, "zeroline": False, "ticks": ""}
     figure.update_xaxes(**ends, tickangle=0)
-    figure.update_yaxes(**ends, autorange="reversed")
+    figure.update_yaxes(**(ends | {"tickvals": [0.08, 0.92]}), autorange="reversed")
     figure.update_yaxes(showticklabels=False, title_text="")
     figure.update_yaxes(showticklabels=True, tickangle=-90, col=1)
     return styled(figure, title, 150 + 250 * rows if rows > 1 else 400)

@@ -42,8 +42,8 @@ def _capture(result: xr.Dataset) -> Iterator[Finding]:
     k = int(here["capture_k"])
     yield Finding(
         LENS,
-        f"Of the mass of the top {k} position directions, {mass[-1]:.1f} lies on the last tenth of the token directions "
-        f"and {mass[0]:.1f} on the first, where chance gives {chance[-1]:.1f}.",
+        f"Of the top {k} position directions' mass, {mass[-1]:.1f} lies on the last tenth of the token directions and "
+        f"{mass[0]:.1f} on the first, where chance gives {chance[-1]:.1f}.",
         value=float(mass[-1]),
         chance=float(chance[-1]),
         p_value=_p(float(log_p[-1])),

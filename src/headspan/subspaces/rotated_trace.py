@@ -18,12 +18,13 @@ from jaxtyping import Float
 
 from headspan.subspaces.beta_tails import log_betainc
 
-Values = Float[np.ndarray, "*shape"]
+Array = Float[np.ndarray, "..."]
+Values = Array | float
 
 
 def rotated_trace_moments(
     sum_a: Values, squares_a: Values, sum_b: Values, squares_b: Values, d: int
-) -> tuple[Values, Values]:
+) -> tuple[Array, Array]:
     """Mean and standard deviation of tr(A R B R^T) over rotations R.
 
     Parameters
@@ -43,10 +44,11 @@ def rotated_trace_moments(
     Collins and Śniady (2006), Integration with respect to the Haar measure; second moments on the orthogonal group.
     """
     first, second = np.maximum(squares_a - sum_a**2 / d, 0), np.maximum(squares_b - sum_b**2 / d, 0)
-    return sum_a * sum_b / d, np.sqrt(2 * first * second / (max(d - 1, 1) * (d + 2)))
+    variance = 2 * first * second / (max(d - 1, 1) * (d + 2))
+    return np.asarray(sum_a * sum_b / d), np.asarray(np.sqrt(variance))
 
 
-def rotated_trace_log_tail(value: Values, mean: Values, sd: Values, low: Values, high: Values, upper: bool) -> Values:
+def rotated_trace_log_tail(value: Values, mean: Values, sd: Values, low: Values, high: Values, upper: bool) -> Array:
     """log P(X >= value), or <= with `upper=False`, for X of a Beta law on [low, high] with this mean and sd.
 
     Returns
@@ -55,7 +57,7 @@ def rotated_trace_log_tail(value: Values, mean: Values, sd: Values, low: Values,
         In [-Inf, 0]; NaN where an argument is NaN, 0 where nothing varies. The log of a nearly uniform variable by
         chance; the module's text says how near.
     """
-    value, mean, sd, low, high = np.broadcast_arrays(value, mean, sd, low, high)
+    value, mean, sd, low, high = np.broadcast_arrays(*map(np.asarray, (value, mean, sd, low, high)))
     out = np.where(np.isnan(value) | np.isnan(mean), np.nan, 0.0)
     width = high - low
     inside = (mean - low) * (high - mean)

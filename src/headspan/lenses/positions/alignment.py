@@ -51,10 +51,10 @@ def alignment(
     d
         Dimension of the stream; directions that are not listed have weight 0.
     """
-    value = np.einsum("...rs,...r,s->...", overlap, w, b)
+    value = np.asarray(np.einsum("...rs,...r,s->...", overlap, w, b))
     mean, sd = rotated_trace_moments(w.sum(-1), (w**2).sum(-1), b.sum(), (b**2).sum(), d)
     mean = np.where(np.isnan(value), np.nan, mean)
     wide = np.concatenate([w, np.zeros((*w.shape[:-1], d - w.shape[-1]))], axis=-1)
     long = np.concatenate([b, np.zeros(d - len(b))])
-    low, high = (wide * long[::-1]).sum(-1), (wide * long).sum(-1)
+    low, high = np.asarray((wide * long[::-1]).sum(-1)), np.asarray((wide * long).sum(-1))
     return Alignment(value, mean, z_score(value, mean, sd), trace_log_p(value, mean, sd, low, high))

@@ -11,16 +11,16 @@ from jaxtyping import Float, Int
 from headspan.subspaces import chance_mean, chance_variance, log_lower_tail, log_upper_tail
 from headspan.subspaces.rotated_trace import rotated_trace_log_tail
 
-Array = Float[np.ndarray, "*shape"]
+Array = Float[np.ndarray, "..."]
 
 
-def kernel_chance(p: Int[np.ndarray, "*shape"], q: Int[np.ndarray, "*shape"], d: int) -> tuple[Array, Array]:
+def kernel_chance(p: Int[np.ndarray, ...], q: Int[np.ndarray, ...], d: int) -> tuple[Array, Array]:
     """Mean pq/d and sd of the sum of squared overlaps of p random directions with q others; NaN where one is 0."""
     first, second = (torch.as_tensor(np.array(side)) for side in np.broadcast_arrays(p, q))
     return chance_mean(first, second, d).numpy(), chance_variance(first, second, d).sqrt().numpy()
 
 
-def kernel_log_p(value: Array, p: Int[np.ndarray, "*shape"], q: Int[np.ndarray, "*shape"], d: int) -> Array:
+def kernel_log_p(value: Array, p: Int[np.ndarray, ...], q: Int[np.ndarray, ...], d: int) -> Array:
     """Two-sided log p-value under a uniformly random subspace; exact where p or q is 1."""
     observed = torch.as_tensor(np.asarray(value, dtype=np.float64))
     first, second = (torch.as_tensor(np.array(side)) for side in np.broadcast_arrays(p, q, value)[:2])
@@ -35,8 +35,7 @@ def trace_log_p(value: Array, mean: Array, sd: Array, low: Array, high: Array) -
 
 
 def _two_sided(upper: Array, lower: Array) -> Array:
-    both: np.ndarray = np.minimum(0.0, math.log(2) + np.minimum(upper, lower))
-    return both
+    return np.asarray(np.minimum(0.0, math.log(2) + np.minimum(upper, lower)))
 
 
 def z_score(value: Array, mean: Array, sd: Array) -> Array:

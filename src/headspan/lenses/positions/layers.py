@@ -33,8 +33,8 @@ class Plan:
     ----------
     tables, k
         The spectrum and the number of leading directions of each table, by name.
-    blocks, head_blocks
-        Parts into which the directions of tables and whole matrices, and those of heads, are cut.
+    blocks, head_blocks, table_blocks
+        Parts into which the directions of whole matrices, of heads and of tables are cut.
     full
         Whether to keep overlaps entry by entry as well.
     """
@@ -44,6 +44,7 @@ class Plan:
     tolerance: float
     blocks: int
     head_blocks: int
+    table_blocks: int
     full: bool
 
 
@@ -116,7 +117,7 @@ def _cell(spectrum: Spectrum, plan: Plan, name: str) -> dict[str, np.ndarray]:
     """Everything about one matrix and one table."""
     table, d = plan.tables[name], spectrum.d
     overlap = squared_overlap(spectrum.directions, table.directions)
-    cut = (plan.blocks, plan.blocks)
+    cut = (plan.blocks, plan.table_blocks)
     average = block_averages(overlap, cut).cpu().numpy()
     sd = block_sd((spectrum.rank, table.rank), cut, d)
     corner = corners(overlap, d)
@@ -164,7 +165,7 @@ def _add_heads(found: Found, plan: Plan, role: Role, W: Float[Tensor, "head d n"
         for part, array in zip(PARTS, value.parts(), strict=True):
             rows.setdefault(f"head_alignment_{role}{part}", []).append(array)
         seen = torch.where(there[:, :, None], overlap, torch.nan)
-        average = block_averages(seen, (plan.head_blocks, plan.blocks)).cpu().numpy().astype(np.float32)
+        average = block_averages(seen, (plan.head_blocks, plan.table_blocks)).cpu().numpy().astype(np.float32)
         rows.setdefault(f"head_overlap_{role}", []).append(average)
     for title, arrays in rows.items():
         found.add(title, np.stack(arrays, axis=1))

@@ -88,7 +88,8 @@ def compute(
         raise DegenerateSubspace(f"no table has a direction: {'; '.join(left_out)}")
     k = _checked_k(tables, k, heads.d_model)
     variables = spectrum_variables(tables, heads.d_model) | row_variables(rows, tables, scratch, seed)
-    blocks = min(BLOCKS, *(spectra.stored.rank for spectra in tables.values()))
+    # Blocks of at least eight directions, so that an average is one.
+    blocks = max(1, min(BLOCKS, *(spectra.stored.rank // 8 for spectra in tables.values())))
     variables |= _position_variables(heads, rows, tables, left_out, k, seed)
     variables |= _pair_variables(heads, rows, tables, left_out, k, blocks, full, samples, seed)
     variables |= _layer_variables(heads, tables, centring, k, blocks, tolerance, full, memory, left_out)
@@ -198,8 +199,9 @@ def _layer_variables(
         tables=spectra,
         k={name: min(k, spectrum.rank) for name, spectrum in spectra.items()},
         tolerance=tolerance,
-        blocks=min(blocks, narrow),
-        head_blocks=min(HEAD_BLOCKS, *(min(heads.shape(role)[2:]) for role in ROLES)),
+        blocks=max(1, min(blocks, narrow // 8)),
+        head_blocks=max(1, min(HEAD_BLOCKS, *(min(heads.shape(role)[2:]) // 4 for role in ROLES))),
+        table_blocks=blocks,
         full=full,
     )
     out: Variables = {}

@@ -15,6 +15,9 @@ from headspan.subspaces import Subspace, angle_chance, principal_angles
 CHOICES = ("given", "energy_90")
 """How k is chosen: as asked, and as the number of directions that hold 90 % of the position table's energy."""
 
+ROUNDING = 1e-20
+"""A mean row with less than this share of its table's energy is what rounding left."""
+
 
 def chosen_k(P: Spectrum, k: int) -> dict[str, int]:
     """k by each choice, never more than the table's rank."""
@@ -111,10 +114,12 @@ def _kernel_log_p(P: Spectrum, E: Spectrum, k: int, kernel: float) -> float:
 def mean_variables(P: TableSpectra, E: TableSpectra, k: int) -> Variables:
     """Where the mean rows lie: their cosine, and the share of E's mean row in the top k directions of P as stored.
 
-    By chance the squared cosine is 1/d and the share k/d; both have exact Beta laws.
+    By chance the squared cosine is 1/d and the share k/d; both have exact Beta laws. NaN where a mean row is rounding.
     """
     d, number = P.stored.d, min(k, P.stored.rank)
     first, second = (spectra.mean_row / spectra.mean_row.norm() for spectra in (P, E))
+    if min(P.mean_share, E.mean_share) < ROUNDING:
+        first, second = first * torch.nan, second * torch.nan
     cosine = float(first @ second)
     share = float((second @ P.stored.directions[:, :number]).square().sum())
     values = np.array([cosine**2, share])

@@ -33,10 +33,9 @@ def random_table(n: int, d: int, energy: float) -> RandomTable:
     if rank == 0:
         return RandomTable(np.zeros(0), float("nan"), float("nan"), 0, 0)
     squares = _quantiles(n, d, rank)
-    squares *= energy / squares.sum()
     shares = np.cumsum(squares) / squares.sum()
     return RandomTable(
-        singular_values=np.sqrt(squares),
+        singular_values=np.sqrt(squares * energy / squares.sum()),
         participation_ratio=n * d / (n + d + 1),
         stable_rank=n * d / (np.sqrt(n) + np.sqrt(d)) ** 2,
         rank_90=int(np.searchsorted(shares, 0.9) + 1),

@@ -2,8 +2,8 @@ r"""Are a table's rows spread over a sphere?
 
 Independent normal rows have norms that vary by 1/sqrt(2d) of their size, and cosines with mean 0 and variance 1/d.
 Mean and mean square of the cosines over all pairs need no pairs: with unit rows U, they are
-(|sum U|^2 - n) / (n (n - 1)) and (|U^T U|_F^2 - n) / (n (n - 1)). The histogram is of seeded pairs, beside the exact law
-of a random cosine, whose density is (1 - c^2)^((d - 3)/2) up to a factor.
+(|sum U|^2 - n) / (n (n - 1)) and (|U^T U|_F^2 - n) / (n (n - 1)). The histogram is of seeded pairs, beside the exact
+law of a random cosine, whose density is (1 - c^2)^((d - 3)/2) up to a factor.
 """
 
 from __future__ import annotations

@@ -116,8 +116,8 @@ def matrix_spectrum(W: Float[Tensor, "d n"], tolerance: float) -> Spectrum:
     return Spectrum(values[kept], directions[:, kept])
 
 
-def batched_directions(W: Float[Tensor, "*batch d n"]) -> tuple[Float[Tensor, "*batch d n"], Float[Tensor, "*batch n"]]:
-    """Left singular vectors and values of tall matrices, by QR and the small factor."""
+def batched_directions(W: Float[Tensor, "*batch d n"]) -> tuple[Float[Tensor, "*batch d r"], Float[Tensor, "*batch r"]]:
+    """Left singular vectors and values, r = min(d, n) of them, by QR and the small factor."""
     with one_thread():
         Q, R = torch.linalg.qr(W.double())
         U, values, _ = torch.linalg.svd(R)

@@ -1,0 +1,335 @@
+"""The two tables: what spectra, capture, overlaps, sparsity and sinusoids must be on tables made to have the answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headspan.errors import CheckpointError, DegenerateSubspace, ShapeError
+from headspan.lenses import positions
+from headspan.lenses.positions.context import offset_share, sinusoid_fits, sinusoidal_gram
+from headspan.lenses.positions.random_table import random_table
+from headspan.lenses.positions.rows import row_statistics
+from headspan.lenses.positions.sparsity import sparsity_against_chance, sparsity_measures
+from headspan.lenses.positions.spectrum import rank_tolerance, row_blocks, table_spectra
+from tests.unit.positions_models import CONTEXT, VOCAB, D, basis, gpt2, made_of, set_tables, tiny
+
+TOLERANCE = rank_tolerance(D, torch.float64)
+FALLING = np.geomspace(10, 0.1, D)
+
+
+@pytest.fixture(scope="module")
+def random() -> xr.Dataset:
+    """Tables of independent normal entries: everything is as chance says."""
+    return positions.compute(gpt2())
+
+
+@pytest.fixture(scope="module")
+def avoiding() -> xr.Dataset:
+    """Position directions are the token directions in reverse: top of one on bottom of the other."""
+    B = basis()
+    change = set_tables(made_of(B[:, ::-1], FALLING, CONTEXT), made_of(B, FALLING, VOCAB))
+    return positions.compute(gpt2(change), full=True)
+
+
+# Spectra
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 99), st.floats(-3, 3))
+def test_spectra_are_the_singular_values_with_and_without_the_mean_row(n: int, d: int, seed: int, shift: float) -> None:
+    table = torch.as_tensor(np.random.default_rng(seed).standard_normal((n, d)) + shift)
+    found = table_spectra(table, 1e-7, scratch=16 * d * 5)
+    for spectrum, rows in ((found.stored, table), (found.centred, table - table.mean(0))):
+        values = torch.linalg.svdvals(rows)
+        kept = values[: spectrum.rank]
+        torch.testing.assert_close(spectrum.values, kept, rtol=1e-6, atol=1e-9)
+        assert bool((values[spectrum.rank :] < 1e-6 * max(1.0, float(values[0]))).all())
+        V = spectrum.directions
+        torch.testing.assert_close(V.mT @ V, torch.eye(spectrum.rank, dtype=torch.float64), rtol=0, atol=1e-10)
+        torch.testing.assert_close((rows @ V).norm(dim=0), spectrum.values, rtol=1e-5, atol=1e-7)
+    share = n * float(table.mean(0).square().sum()) / float(table.square().sum())
+    assert found.mean_share == pytest.approx(share)
+
+
+def test_a_large_vocabulary_is_read_in_blocks_that_fit_the_scratch_space() -> None:
+    table = torch.zeros(250_000, 8, dtype=torch.float16)
+    blocks = row_blocks(table, scratch=2**20)
+    assert sum(map(len, blocks)) == 250_000
+    assert max(block.numel() for block in blocks) * 8 <= 2**19
+
+
+def test_effective_ranks_of_a_flat_spectrum_count_its_directions() -> None:
+    values = np.ones(10)
+    result = positions.compute(gpt2(set_tables(P=made_of(basis()[:, :10], values, CONTEXT))), k=4)
+    here = result.sel(table="P", centring="stored")
+    for name in ("participation_ratio", "stable_rank", "rank"):
+        assert float(here[name]) == pytest.approx(10)
+    assert (float(here["rank_90"]), float(here["rank_99"])) == (9, 10)
+
+
+def test_a_random_table_has_the_spectrum_that_chance_says() -> None:
+    rng = np.random.default_rng(3)
+    n, d = 600, 200
+    table = rng.standard_normal((n, d))
+    values = np.linalg.svd(table, compute_uv=False)
+    chance = random_table(n, d, float((table**2).sum()))
+    np.testing.assert_allclose(values[5:-5], chance.singular_values[5:-5], rtol=0.02)
+    energy = values**2 / (values**2).sum()
+    assert 1 / (energy**2).sum() == pytest.approx(chance.participation_ratio, rel=0.02)
+    assert 1 / energy[0] == pytest.approx(chance.stable_rank, rel=0.05)
+    assert np.searchsorted(np.cumsum(energy), 0.9) + 1 == pytest.approx(chance.rank_90, abs=2)
+
+
+# Capture, overlap, corners
+
+
+def test_capture_is_the_quadratic_form_of_its_definition(random: xr.Dataset) -> None:
+    heads = gpt2()
+    k = random.attrs["k"]
+    _, _, P = np.linalg.svd(heads.W_pos.numpy())
+    _, _, E = np.linalg.svd(heads.W_E.numpy(), full_matrices=False)
+    projector = P[:k].T @ P[:k]
+    here = random["capture"].sel(centring="stored", k_choice="given")
+    np.testing.assert_allclose(here, [v @ projector @ v for v in E], atol=1e-10)
+    np.testing.assert_allclose(random["decile"].sel(centring="stored", k_choice="given").sum(), k)
+
+
+def test_orthogonal_tables_put_all_of_the_position_mass_on_the_last_token_directions(avoiding: xr.Dataset) -> None:
+    here = avoiding.sel(centring="stored", k_choice="given")
+    k = int(here["capture_k"])
+    assert k == 6
+    np.testing.assert_allclose(here["capture"][-k:], 1, atol=1e-8)
+    np.testing.assert_allclose(here["capture"][:-k], 0, atol=1e-8)
+    assert float(here["decile_log_p"][-1]) < -20
+    corner = avoiding["table_corner"].sel(centring="stored")
+    assert float(corner.sel(token_side="top", table_side="bottom")) == pytest.approx(5)
+    assert float(corner.sel(token_side="bottom", table_side="top")) == pytest.approx(5)
+    assert float(corner.sel(token_side="top", table_side="top")) == pytest.approx(0, abs=1e-8)
+    np.testing.assert_allclose(avoiding["angle"].sel(centring="stored"), np.pi / 2, atol=1e-6)
+    full = avoiding["table_overlap_full"].sel(centring="stored").values
+    np.testing.assert_allclose(full, np.eye(D)[::-1], atol=1e-6)
+
+
+def test_aligned_tables_put_it_on_the_first() -> None:
+    B = basis()
+    result = positions.compute(gpt2(set_tables(made_of(B, FALLING, CONTEXT), made_of(B, FALLING, VOCAB))))
+    here = result.sel(centring="stored", k_choice="given")
+    np.testing.assert_allclose(here["capture"][:6], 1, atol=1e-8)
+    assert float(here["decile_z"][0]) > 5
+    np.testing.assert_allclose(result["angle"].sel(centring="stored"), 0, atol=1e-6)
+    assert float(result["table_corner_z"].sel(centring="stored", token_side="top", table_side="top")) > 5
+
+
+def test_random_tables_give_chance_within_four_standard_errors(random: xr.Dataset) -> None:
+    assert float(np.abs(random["decile_z"]).max()) < 4
+    assert float(np.abs(random["table_corner_z"]).max()) < 4
+    assert float(np.abs(random["table_overlap_z"]).max()) < 4
+    assert float(np.exp(random["capture_log_p"]).min()) > 1e-4
+    assert float(np.abs(random["angle_z"]).max()) < 4
+    for name in ("alignment", "energy_alignment", "corner"):
+        assert float(np.abs(random[f"{name}_z"]).max()) < 4.5, name
+    for role in "QKVO":
+        assert float(np.abs(random[f"head_alignment_{role}_z"]).max()) < 4
+    assert float(np.abs(random["sparsity_gini_z"]).max()) < 4
+    assert float(random["sparsity_coordinates_90_p_value"].min()) > 1e-3
+    assert float(random["wave_r2_p_value"].min()) > 0.002
+
+
+def test_block_averages_are_averages_of_the_squared_overlaps(avoiding: xr.Dataset) -> None:
+    blocks = avoiding.sizes["table_block"]
+    size = D // blocks
+    full = avoiding["overlap_full"].values.reshape(2, -1, 2, blocks, size, blocks, size)
+    np.testing.assert_allclose(full.mean((-3, -1)), avoiding["overlap"], rtol=1e-5)
+    np.testing.assert_allclose(avoiding["overlap_full"].sum("table_direction"), 1, rtol=1e-5)
+
+
+@settings(max_examples=5)
+@given(st.integers(0, 1000))
+def test_a_rotation_of_the_stream_changes_no_number_between_the_tables(seed: int) -> None:
+    P, E, R = made_of(basis(1), FALLING, CONTEXT), made_of(basis(2), FALLING, VOCAB), torch.as_tensor(basis(seed + 3))
+    P, E = P + 0.1 * torch.as_tensor(basis(4)[0]), E + 0.1 * torch.as_tensor(basis(5)[0])
+    one = positions.compute(gpt2(set_tables(P, E)), samples=2)
+    turned = positions.compute(gpt2(set_tables(P @ R, E @ R)), samples=2)
+    for name in ("capture", "table_overlap", "angle", "singular_value", "cosine_mean", "mean_capture"):
+        np.testing.assert_allclose(one[name], turned[name], atol=1e-7, err_msg=name)
+
+
+def test_mass_at_low_indices_that_comes_from_a_common_mean_row_goes_with_it() -> None:
+    B = basis()
+    common = 3 * torch.as_tensor(B[:, 20])
+    P = made_of(B[:, ::-1], FALLING, CONTEXT) + common
+    E = made_of(B, FALLING, VOCAB) + common
+    result = positions.compute(gpt2(set_tables(P, E)))
+    low = result["capture"].sel(k_choice="given").isel(direction=0)
+    assert float(low.sel(centring="stored")) > 0.9
+    assert float(low.sel(centring="centred")) < 0.01
+    assert float(result["mean_cosine"]) == pytest.approx(1)
+    assert float(result["mean_cosine_log_p"]) < -50
+
+
+# Sparsity and sinusoids
+
+
+def test_sparsity_of_a_vector_on_four_equal_coordinates_is_four() -> None:
+    found = sparsity_measures(np.array([[0.25] * 4 + [0.0] * 12]))
+    assert found["participation"][0] == pytest.approx(4)
+    assert found["coordinates_90"][0] == 4
+    assert found["gini"][0] == pytest.approx(1 - 4 / 16)
+    even = sparsity_measures(np.full((1, 16), 1 / 16))
+    assert (even["participation"][0], even["gini"][0]) == (pytest.approx(16), pytest.approx(0, abs=1e-12))
+
+
+def test_sparsity_by_chance_is_that_of_random_directions() -> None:
+    d = 768
+    found = sparsity_against_chance(basis(5, d)[:, :200], seed=1)
+    assert found["participation_chance"][0] == pytest.approx((d + 2) / 3, rel=0.02)
+    assert found["gini_chance"][0] == pytest.approx(2 / np.pi, abs=0.005)
+    for name in ("participation", "coordinates_90", "gini"):
+        standard_error = found[name].std() / np.sqrt(200)
+        assert abs(found[name].mean() - found[f"{name}_chance"][0]) < 4 * standard_error
+        assert 0.4 < found[f"{name}_p_value"].mean() < 0.6
+
+
+def test_planted_sparse_position_directions_are_found_with_their_coordinates() -> None:
+    chosen = [3, 7, 11, 20, 31, 40]
+    P = torch.zeros(CONTEXT, D, dtype=torch.float64)
+    P[:, chosen] = torch.randn(CONTEXT, len(chosen), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    E = torch.randn(VOCAB, D, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    E[:, chosen] *= 0.1
+    result = positions.compute(gpt2(set_tables(P, E)), k=6)
+    here = result.sel(centring="stored")
+    assert np.flatnonzero(here["coordinate_chosen"]).tolist() == chosen
+    assert float(here["sparsity_coordinates_90"].max()) <= 6
+    assert float(here["sparsity_participation_p_value"].max()) < 0.001
+    assert float(here["coordinate_energy"]) < 0.01
+    assert float(here["coordinate_energy_chance"]) == 6 / D
+    assert float(here["coordinate_energy_p_value"]) < 0.01
+
+
+@pytest.mark.parametrize("frequency", [0.5, 1.0, 3.25, 17.0, 48.0])
+def test_a_sinusoid_is_found_at_its_frequency_and_explained_whole(frequency: float) -> None:
+    t = (np.arange(96) + 0.5) / 96
+    found = sinusoid_fits(0.3 + np.cos(2 * np.pi * frequency * t + 0.7)[:, None])
+    assert found["frequency"][0] == pytest.approx(frequency)
+    assert found["r2"][0] == pytest.approx(1)
+    if frequency in (3.25, 17.0):
+        assert found["dominant_frequency"][0] == round(frequency)
+        assert found["concentration"][0] > 0.9
+
+
+def test_r2_of_noise_is_the_best_least_squares_fit() -> None:
+    curve = np.random.default_rng(0).standard_normal((20, 1))
+    t, best = (np.arange(20) + 0.5) / 20, 0.0
+    for frequency in np.arange(2, 41) / 4:
+        X = np.stack([np.ones(20), np.cos(2 * np.pi * frequency * t), np.sin(2 * np.pi * frequency * t)], axis=1)
+        fitted = X @ np.linalg.lstsq(X, curve[:, 0], rcond=None)[0]
+        best = max(best, 1 - ((curve[:, 0] - fitted) ** 2).sum() / ((curve - curve.mean()) ** 2).sum())
+    assert sinusoid_fits(curve)["r2"][0] == pytest.approx(best)
+
+
+def test_the_gram_matrix_of_a_sinusoidal_table_has_its_closed_form_and_depends_on_offsets_alone() -> None:
+    w, t = 10_000.0 ** -(np.arange(16) / 16), np.arange(60)[:, None]
+    table = np.concatenate([np.sin(w * t), np.cos(w * t)], axis=1)
+    np.testing.assert_allclose(table @ table.T, sinusoidal_gram(w, 60), atol=1e-10)
+    assert offset_share(table) == pytest.approx(1)
+
+
+def test_offsets_explain_two_over_n_of_random_rows() -> None:
+    rng = np.random.default_rng(0)
+    shares = [offset_share(rng.standard_normal((100, 50))) for _ in range(20)]
+    assert abs(np.mean(shares) - 2 / 100) < 4 * np.std(shares) / np.sqrt(20)
+
+
+def test_a_fixed_sinusoidal_table_counts_as_a_learned_one() -> None:
+    result = positions.compute(tiny("whisper", "encoder"))
+    assert result.attrs["positions"] == "sinusoidal"
+    assert result["table"].values.tolist() == ["P"]
+
+
+# Rows
+
+
+def test_cosines_over_all_pairs_are_what_a_loop_gives() -> None:
+    rows = torch.randn(30, 6, dtype=torch.float64)
+    found = row_statistics(rows, None, 2**20, 0)
+    unit = rows / rows.norm(dim=1, keepdim=True)
+    pairs = (unit @ unit.T)[~torch.eye(30, dtype=bool)]
+    assert found["cosine_mean"] == pytest.approx(float(pairs.mean()))
+    assert found["cosine_sd"] == pytest.approx(float(pairs.std(correction=0)))
+    assert found["row_norm_variation"] == pytest.approx(
+        float(rows.norm(dim=1).std(correction=0) / rows.norm(dim=1).mean())
+    )
+
+
+def test_normal_rows_are_a_sphere_within_four_standard_errors() -> None:
+    found = row_statistics(torch.randn(2000, 64, dtype=torch.float64), None, 2**20, 0)
+    assert abs(found["cosine_mean_z"]) < 4
+    assert found["cosine_sd"] == pytest.approx(found["cosine_sd_chance"], rel=0.01)
+    assert found["row_norm_variation"] == pytest.approx(found["row_norm_variation_chance"], rel=0.1)
+    assert np.abs(found["cosine_density"] - found["cosine_density_chance"]).max() < 0.15
+    assert found["cosine_density_chance"].sum() * 2 / 80 == pytest.approx(1)
+
+
+# Bad input
+
+
+def test_a_constant_table_has_one_direction_and_none_without_its_mean() -> None:
+    result = positions.compute(gpt2(set_tables(P=torch.ones(CONTEXT, D) * 0.7)))
+    rank = result["rank"].sel(table="P")
+    assert (float(rank.sel(centring="stored")), float(rank.sel(centring="centred"))) == (1, 0)
+    assert float(result["mean_share"].sel(table="P")) == pytest.approx(1)
+    assert bool(result["capture"].sel(centring="centred").isnull().all())
+    assert bool(result["capture"].sel(centring="stored").notnull().all())
+
+
+def test_a_table_of_zeros_is_left_out_in_one_line() -> None:
+    result = positions.compute(gpt2(set_tables(P=torch.zeros(CONTEXT, D))))
+    assert result["table"].values.tolist() == ["E"]
+    assert f"position table: all {CONTEXT} rows are zero" in result.attrs["left_out"]
+
+
+def test_two_tables_of_zeros_are_refused() -> None:
+    heads = gpt2(set_tables(torch.zeros(CONTEXT, D), torch.zeros(VOCAB, D)))
+    with pytest.raises(DegenerateSubspace, match="no table has a direction: position table: all 96 rows are zero"):
+        positions.compute(heads)
+
+
+def test_a_position_table_of_one_row_works_and_has_no_curves() -> None:
+    result = positions.compute(gpt2(n_positions=1))
+    assert float(result["rank"].sel(table="P", centring="stored")) == 1
+    assert result.attrs["k"] == 1
+    assert "wave_r2" not in result
+    assert "a sinusoid needs at least 8 positions, found 1" in result.attrs["left_out"]
+    assert np.isnan(result["cosine_mean"].sel(table="P")).all()
+
+
+def test_a_k_beyond_the_rank_is_refused() -> None:
+    heads = gpt2(set_tables(P=made_of(basis()[:, :5], np.ones(5), CONTEXT)))
+    with pytest.raises(ShapeError, match=r"k needs to be in 1..5, the rank of the position table, found 6"):
+        positions.compute(heads, k=6)
+    with pytest.raises(ShapeError, match=r"k needs to be in 1..5"):
+        positions.compute(heads, k=0)
+
+
+def test_an_unknown_centring_is_refused() -> None:
+    with pytest.raises(ShapeError, match="centring 'both' is unknown; it is one of stored, centred"):
+        positions.compute(gpt2(), centring="both")
+
+
+def test_a_table_with_nan_is_refused_by_name() -> None:
+    def change(model):
+        model.wpe.weight[3, 3] = float("nan")
+
+    with pytest.raises(CheckpointError, match=r"tensor 'wpe.weight' holds NaN or Inf"):
+        positions.compute(gpt2(change))
+
+
+def test_half_precision_tables_are_computed_in_double_precision() -> None:
+    half, single = positions.compute(gpt2(dtype="float16")), positions.compute(gpt2(dtype="float32"))
+    assert (half.attrs["stored_dtype"], half.attrs["computed_in"]) == ("float16", "float64")
+    np.testing.assert_allclose(half["singular_value"], single["singular_value"], rtol=2e-3)

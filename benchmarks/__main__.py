@@ -1,7 +1,7 @@
 """Every benchmark, one after another."""
 
-from benchmarks import affinity, hub, reading, similarity, spectra
+from benchmarks import affinity, hub, positions, reading, similarity, spectra
 
-for module in (reading, hub, affinity, similarity, spectra):
+for module in (reading, hub, affinity, similarity, positions, spectra):
     print(f"\n== {module.__name__.removeprefix('benchmarks.')} ==")
     module.main()

@@ -82,7 +82,6 @@ def wave_figure(result: xr.Dataset) -> go.Figure:
     titles = ("The first directions over positions", "Share explained by one sinusoid")
     figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.1, column_widths=[0.6, 0.4])
     here = result.sel(centring="stored")
-    frequency = here["wave_frequency"].values
     for place, values in enumerate(here["curve"].values):
         if np.isnan(values).all():
             continue
@@ -98,9 +97,21 @@ def wave_figure(result: xr.Dataset) -> go.Figure:
             hovertemplate=f"direction {place + 1}, position %{{x}}: %{{customdata:.3f}}<extra></extra>",
         )
         figure.add_trace(line, 1, 1)
-    index = np.arange(1, len(frequency) + 1)
+    _add_fits(figure, here)
+    shown = len(here["curve"])
+    figure.update_xaxes(title_text="position", col=1)
+    ticks = {"tickvals": [-place for place in range(shown)], "ticktext": [str(place + 1) for place in range(shown)]}
+    figure.update_yaxes(title_text="direction", range=[-shown + 0.4, 0.9], zeroline=False, **ticks, col=1)
+    figure.update_xaxes(title_text="direction", col=2)
+    figure.update_yaxes(range=[0, 1], tickformat=".0%", col=2)
+    figure.update_layout(legend_y=-0.2, showlegend=True)
+    return styled(figure, "Are position directions sinusoids?", 480)
+
+
+def _add_fits(figure: go.Figure, here: xr.Dataset) -> None:
+    frequency = here["wave_frequency"].values
     bars = go.Bar(
-        x=index,
+        x=np.arange(1, len(frequency) + 1),
         y=here["wave_r2"].values,
         customdata=frequency,
         marker_color=BLUE,
@@ -117,11 +128,3 @@ def wave_figure(result: xr.Dataset) -> go.Figure:
     )
     figure.add_trace(bars, 1, 2)
     figure.add_trace(chance, 1, 2)
-    shown = len(here["curve"])
-    figure.update_xaxes(title_text="position", col=1)
-    ticks = {"tickvals": [-place for place in range(shown)], "ticktext": [str(place + 1) for place in range(shown)]}
-    figure.update_yaxes(title_text="direction", range=[-shown + 0.4, 0.9], zeroline=False, **ticks, col=1)
-    figure.update_xaxes(title_text="direction", col=2)
-    figure.update_yaxes(range=[0, 1], tickformat=".0%", col=2)
-    figure.update_layout(legend_y=-0.2, showlegend=True)
-    return styled(figure, "Are position directions sinusoids?", 480)

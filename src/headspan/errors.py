@@ -52,5 +52,9 @@ class MemoryBudgetError(HeadspanError):
     """The smallest unit of work is larger than the memory budget."""
 
 
+class BrokenCheck(HeadspanError):
+    """A check of the claims ledger does not try what it should, or compares something that is not a number."""
+
+
 class UnverifiedFamily(UserWarning):
     """The weights are read by a guess at their layout that has not been checked against the running model."""

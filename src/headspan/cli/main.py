@@ -9,7 +9,19 @@ from typing import Annotated
 import typer
 
 from headspan._version import __version__
-from headspan.cli import affinity, families, inspect, pair, positions, report, reproduce, similarity, spectra, tokens
+from headspan.cli import (
+    affinity,
+    claims,
+    families,
+    inspect,
+    pair,
+    positions,
+    report,
+    reproduce,
+    similarity,
+    spectra,
+    tokens,
+)
 from headspan.errors import HeadspanError, one_line
 
 app = typer.Typer(
@@ -28,6 +40,7 @@ app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)
 app.command("families")(families.families)
+app.command("claims")(claims.claims)
 
 BAD_INPUT, INTERRUPTED = 2, 130
 

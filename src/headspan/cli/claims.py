@@ -1,0 +1,106 @@
+"""`headspan claims`: every claim of the five documents, checked again."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headspan.cli.arguments import AsJSON
+from headspan.errors import HeadspanError
+
+if TYPE_CHECKING:
+    from headspan.checkpoint import Checkpoint
+    from headspan.findings.claims import Claim, Examination
+
+FAILED = 1
+IN_FULL = 12
+SHOWN = {"pass": "pass", "fail": "FAIL", "skipped": "-"}
+
+
+def claims(
+    document: Annotated[
+        str | None, typer.Option("--seed", help="One of the documents: 000, 001, 002, 003 (the thesis) or 004.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--id", help="One claim, or all whose id begins so: 6.33, 5.2.")] = None,
+    status: Annotated[str | None, typer.Option(help="holds, asymptotic, approximate, wrong, observational ...")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A model that claims are about: gpt2=PATH. May be given several times.")
+    ] = None,
+    random_seed: Annotated[int, typer.Option(min=0, help="Fixes the random numbers of the checks.")] = 0,
+    as_json: AsJSON = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a table.")] = False,
+) -> None:
+    """Check the claims of the documents headspan is built on; exit code 1 if a check fails."""
+    from headspan.findings.claims import chosen, ledger
+    from headspan.findings.claims.listing import markdown, summary
+
+    if as_json and as_markdown:
+        raise HeadspanError("--json and --markdown are two forms of one page: choose one")
+    models = opened_models(model or [])
+    rows = chosen(ledger(), document=document, name=name, status=status)
+    results = _examined_with_progress(rows, random_seed, models)
+    if as_json:
+        records = [result.record() for result in results]
+        page = {"schema": "headspan.claims/1", "random_seed": random_seed, "claims": records}
+        typer.echo(json.dumps(page, indent=2, allow_nan=False))
+    elif as_markdown:
+        typer.echo(markdown(results))
+    else:
+        _print(results)
+        typer.echo(summary(results))
+    if any(result.verdict == "fail" for result in results):
+        raise typer.Exit(FAILED)
+
+
+def opened_models(given: list[str]) -> dict[str, Checkpoint]:
+    """Checkpoints by the names that claims use, from `name=PATH`."""
+    from headspan.checkpoint import open_checkpoint
+    from headspan.findings.claims import ledger
+
+    known = sorted({claim.needs for claim in ledger() if claim.needs})
+    models = {}
+    for text in given:
+        name, equals, source = text.partition("=")
+        if not (equals and source):
+            raise HeadspanError(f"--model takes NAME=PATH, such as gpt2=folder, not {text!r}")
+        if name not in known:
+            raise HeadspanError(f"no claim is about a model {name!r}; claims are about {', '.join(known) or 'none'}")
+        models[name] = open_checkpoint(source)
+    return models
+
+
+def _examined_with_progress(rows: list[Claim], random_seed: int, models: dict[str, Checkpoint]) -> list[Examination]:
+    """Every claim checked, with a bar on stderr while a person is looking."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from headspan.findings.claims import examinations
+
+    console = Console(stderr=True)
+    steps = examinations(rows, random_seed, models)
+    bar = track(steps, "Checking claims", len(rows), console=console, transient=True, disable=not console.is_terminal)
+    return list(bar)
+
+
+def _print(results: list[Examination]) -> None:
+    """A few claims in full; many as a line each, document by document."""
+    from headspan.cli.tables import print_facts, print_table
+    from headspan.findings.claims.listing import COLUMNS, evidence_text, table_rows
+
+    if len(results) <= IN_FULL:
+        for name, *cells in table_rows(results):
+            print_facts(
+                [(title, cell) for title, cell in zip(COLUMNS[1:], cells, strict=True) if cell], f"Claim {name}"
+            )
+        return
+    for document, group in groupby(results, key=lambda result: result.claim.document):
+        rows = list(group)
+        lines = [(row.claim.id, row.claim.status, SHOWN[row.verdict], row.claim.statement) for row in rows]
+        print_table(f"Document {document}, {len(rows)} claims", ("id", "status", "check", "claim"), lines)
+    for result in results:
+        if result.verdict == "fail":
+            evidence = "" if result.evidence is None else evidence_text(result.evidence)
+            print_facts([("check", result.reason), ("evidence", evidence)], f"Claim {result.claim.id} FAILED")

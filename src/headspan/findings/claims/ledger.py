@@ -1,0 +1,39 @@
+"""The ledger: all claims in reading order, and the choice of some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from headspan.errors import HeadspanError
+from headspan.findings.claims.claim import DOCUMENTS, STATUSES, Claim
+
+CHAPTERS = ("chapter_2",)
+"""Modules of this folder that hold claims, in reading order."""
+
+
+def ledger() -> list[Claim]:
+    """Every claim, in reading order."""
+    modules = [import_module(f"headspan.findings.claims.{name}") for name in CHAPTERS]
+    return [row for module in modules for row in vars(module).values() if isinstance(row, Claim)]
+
+
+def chosen(
+    claims: Sequence[Claim], *, document: str | None = None, name: str | None = None, status: str | None = None
+) -> list[Claim]:
+    """The claims of a document, of an id (a whole one or the beginning of several) and of a status."""
+    if document is not None and document not in DOCUMENTS:
+        raise HeadspanError(f"there is no document {document!r}; documents are {', '.join(DOCUMENTS)}")
+    if status is not None and status not in STATUSES:
+        raise HeadspanError(f"there is no status {status!r}; statuses are {', '.join(STATUSES)}")
+    wanted = [
+        claim
+        for claim in claims
+        if (document is None or claim.document == document) and (status is None or claim.status == status)
+    ]
+    if name is not None:
+        exact = [claim for claim in wanted if claim.id == name]
+        wanted = exact or [claim for claim in wanted if claim.id.startswith(name)]
+    if not wanted:
+        raise HeadspanError("no claim is of that document, id and status; `headspan claims` without options shows all")
+    return wanted

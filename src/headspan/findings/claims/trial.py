@@ -1,0 +1,111 @@
+"""A trial: one number, what it should be, and how far off it may be. Evidence is a set of trials.
+
+A check of the ledger never answers yes or no by itself: it hands over trials, so that every number a verdict rests on
+is there to be read, and so that a number that is not one (NaN) cannot pass for a form that fails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor
+
+from headspan.errors import BrokenCheck
+
+Relation = Literal["equals", "at most", "at least"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A measured number held against an expected one; `slack` is the absolute difference that is allowed."""
+
+    name: str
+    measured: float
+    expected: float
+    slack: float
+    relation: Relation = "equals"
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.measured) or math.isnan(self.expected):
+            raise BrokenCheck(f"trial {self.name!r} compares {self.measured} with {self.expected}: not a number")
+        if not (math.isfinite(self.slack) and self.slack >= 0):
+            raise BrokenCheck(f"trial {self.name!r} allows a difference of {self.slack}, not one in 0..infinity")
+
+    @property
+    def holds(self) -> bool:
+        """Whether the measured number is where it should be."""
+        if self.relation == "at most":
+            return self.measured <= self.expected + self.slack
+        if self.relation == "at least":
+            return self.measured >= self.expected - self.slack
+        return self.measured == self.expected or abs(self.measured - self.expected) <= self.slack
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a check found.
+
+    `truth` are the trials of the statement as it stands in the ledger (for a wrong claim: of the corrected form);
+    `printed` those of the form as published, for a claim that is called wrong or could not be reproduced. `figures` are
+    further numbers worth printing.
+    """
+
+    truth: tuple[Trial, ...]
+    printed: tuple[Trial, ...] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.truth:
+            raise BrokenCheck("a check that tries nothing proves nothing: needed at least one trial")
+
+    @property
+    def truth_holds(self) -> bool:
+        """Whether every trial of the right form comes out."""
+        return all(trial.holds for trial in self.truth)
+
+    @property
+    def printed_holds(self) -> bool:
+        """Whether every trial of the printed form comes out."""
+        return all(trial.holds for trial in self.printed)
+
+
+def equals(name: str, measured: float | Tensor, expected: float | Tensor, slack: float) -> Trial:
+    """A number that should equal another to an absolute difference of `slack`."""
+    return Trial(name, float(measured), float(expected), slack)
+
+
+def near(name: str, measured: float | Tensor, expected: float | Tensor, share: float) -> Trial:
+    """A number that should equal another to a share of it: 0.01 for one per cent."""
+    return Trial(name, float(measured), float(expected), share * abs(float(expected)))
+
+
+def at_most(name: str, measured: float | Tensor, bound: float | Tensor, slack: float = 0.0) -> Trial:
+    """A number that should not exceed a bound."""
+    return Trial(name, float(measured), float(bound), slack, "at most")
+
+
+def at_least(name: str, measured: float | Tensor, bound: float | Tensor, slack: float = 0.0) -> Trial:
+    """A number that should not fall below a bound."""
+    return Trial(name, float(measured), float(bound), slack, "at least")
+
+
+def same(name: str, measured: Tensor, expected: Tensor | float, slack: float) -> Trial:
+    """Arrays that should be equal: the largest absolute difference against zero."""
+    return Trial(name, float((measured - expected).abs().max()), 0.0, slack)
+
+
+def mean_is(name: str, draws: Tensor, expected: float | Tensor, errors: float = 4.0) -> Trial:
+    """The mean of independent draws `[n]`, to so many of its standard errors (chance of missing 4: 6e-5)."""
+    if draws.ndim != 1 or draws.numel() < 2:
+        raise BrokenCheck(f"trial {name!r} needs a list of at least 2 draws, found shape {tuple(draws.shape)}")
+    error = float(draws.std()) / math.sqrt(draws.numel())
+    return Trial(name, float(draws.mean()), float(expected), errors * error)
+
+
+def variance_is(name: str, draws: Tensor, expected: float | Tensor, errors: float = 4.0) -> Trial:
+    """The variance of independent draws `[n]`, to so many standard errors of that variance."""
+    squares = (draws - draws.mean()) ** 2
+    return mean_is(name, squares * (draws.numel() / (draws.numel() - 1)), expected, errors)

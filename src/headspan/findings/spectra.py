@@ -103,8 +103,8 @@ def _symmetry(result: xr.DataTree) -> Iterator[Finding]:
 
 
 def _spikes(whole: pd.DataFrame) -> Iterator[Finding]:
-    """The matrix with the most singular values beyond the edge of a random one."""
-    known = whole[whole["spikes"].notna() & (whole["spikes"] > 0)]
+    """The matrix with the most singular values beyond the edge of a random one, where its bulk is not all zeros."""
+    known = whole[whole["spikes"].notna() & (whole["spikes"] > 0) & (whole["edge"] > 0)]
     if known.empty:
         return
     first = known.loc[known["spikes"].idxmax()]

@@ -1,7 +1,17 @@
-"""Every benchmark, one after another."""
+"""Every benchmark, one after another; or those named: `python -m benchmarks spectra positions`."""
+
+import sys
 
 from benchmarks import affinity, hub, positions, reading, similarity, spectra
 
-for module in (reading, hub, affinity, similarity, positions, spectra):
-    print(f"\n== {module.__name__.removeprefix('benchmarks.')} ==")
-    module.main()
+BENCHMARKS = {
+    module.__name__.removeprefix("benchmarks."): module
+    for module in (reading, hub, affinity, similarity, positions, spectra)
+}
+
+unknown = sorted(set(sys.argv[1:]) - set(BENCHMARKS))
+if unknown:
+    sys.exit(f"there is no benchmark {', '.join(unknown)}; benchmarks are {', '.join(BENCHMARKS)}")
+for name in sys.argv[1:] or BENCHMARKS:
+    print(f"\n== {name} ==")
+    BENCHMARKS[name].main()

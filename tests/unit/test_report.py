@@ -97,6 +97,7 @@ def test_only_the_strongest_findings_stand_at_the_top() -> None:
 def test_a_finding_shows_its_numbers_and_its_reference() -> None:
     finding = Finding("ranks", "S.", value=2.5, chance=1.0, p_value=0.004, evidence="E.", reference="arXiv 1")
     assert "Value 2.5; by chance 1. p = 0.004. E. Reference: arXiv 1." in str(finding_block(finding))
+    assert "p &lt; 1e-300." in str(finding_block(replace(finding, p_value=0.0)))
     plain = replace(finding, chance=None, p_value=None, reference="")
     assert '<p class="evidence">E.</p>' in str(finding_block(plain))
 

@@ -29,7 +29,8 @@ def finding_block(finding: Finding) -> Markup:
     """One finding with the number it rests on, its chance value and its evidence."""
     numbers = "" if finding.chance is None else f"Value {finding.value:.4g}; by chance {finding.chance:.4g}. "
     if finding.p_value is not None:
-        numbers += f"p = {finding.p_value:.2g}. "
+        # Zero is what is left of a number too small for a float.
+        numbers += f"p = {finding.p_value:.2g}. " if finding.p_value else "p < 1e-300. "
     reference = f" Reference: {finding.reference}." if finding.reference else ""
     evidence = f"{numbers}{finding.evidence}{reference}"
     return element("div", element("p", finding.statement), element("p", evidence, class_="evidence"), class_="finding")

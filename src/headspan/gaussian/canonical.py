@@ -129,9 +129,7 @@ def _information(Sxx: Tensor, Syy: Tensor, Sxy: Tensor) -> Tensor:
     return out
 
 
-def total_correlation(
-    S: Float[Tensor, "*batch d _d"], sizes: Sequence[int] | None = None
-) -> Float[Tensor, "*batch"]:
+def total_correlation(S: Float[Tensor, "*batch d _d"], sizes: Sequence[int] | None = None) -> Float[Tensor, "*batch"]:
     """sum_i H(x_i) - H(x) of a Gaussian x in parts: how far from independent the parts are, in nats.
 
     Parameters

@@ -1,7 +1,7 @@
 r"""Scores x^T C y of Gaussian vectors: mean, variance, higher cumulants.
 
-C = A B^T makes the score u . v with u = A^T x and v = B^T y; a head's W_QK comes in such factors, of d_head columns, and
-is never formed (pass a `Factored`). With S_uv = Cov(u, v),
+C = A B^T makes the score u . v with u = A^T x and v = B^T y; a head's W_QK comes in such factors, of d_head columns,
+and is never formed (pass a `Factored`). With S_uv = Cov(u, v),
 
     E   = mu_u . mu_v + tr S_uv
     Var = tr(S_u S_v) + mu_u^T S_v mu_u + mu_v^T S_u mu_v  +  tr(S_uv S_uv) + 2 mu_v^T S_uv mu_u,
@@ -128,9 +128,9 @@ def _inner_product_moments(mu_u: Tensor, S_u: Tensor, mu_v: Tensor, S_v: Tensor,
 
     The powers of 2 cancel: kappa_r = (r-1)!/2 tr((J S)^r) + r!/2 t^T (S J)^(r-2) S t with t = J mu, for r >= 2.
     """
-    S_u, S_v, S_uv = torch.broadcast_tensors(S_u, S_v, S_uv)
+    S_u, S_v, S_uv = torch.broadcast_tensors(S_u, S_v, S_uv)  # type: ignore[no-untyped-call]
     S = torch.cat([torch.cat([S_u, S_uv], -1), torch.cat([S_uv.mT, S_v], -1)], -2)
-    mu_u, mu_v = torch.broadcast_tensors(mu_u, mu_v)
+    mu_u, mu_v = torch.broadcast_tensors(mu_u, mu_v)  # type: ignore[no-untyped-call]
     t = torch.cat([mu_v, mu_u], -1).unsqueeze(-1)
     M = _exchanged(S)
     square = M @ M

@@ -106,7 +106,7 @@ def _correlations(Sxx: Tensor, Syy: Tensor, Sxy: Tensor) -> Tensor:
     excess = float(rho.max()) - 1
     if excess > 1e-6:
         raise ShapeError(
-            f"the joint covariance of x and y needs to be positive semidefinite, found a correlation of {1 + excess:.6g}"
+            f"the joint covariance of x and y is not positive semidefinite: found a correlation of {1 + excess:.6g}"
         )
     return rho.clamp(max=1)
 
@@ -164,7 +164,7 @@ def _total(S: Tensor, sizes: Sequence[int]) -> Tensor:
     if not bool(regular.all()):
         pick = ~regular
         W = [whitening(block[pick]) for block in blocks]
-        full = torch.stack([torch.block_diag(*parts) for parts in zip(*W, strict=True)])
+        full = torch.stack([torch.block_diag(*parts) for parts in zip(*W, strict=True)])  # type: ignore[no-untyped-call]
         joint = full.mT @ S[pick] @ full
         values, _, _ = support((joint + joint.mT) / 2)
         # Directions without spread in their own part are rows of 0: as many as eigenvalues that say nothing.

@@ -37,7 +37,8 @@ def _worst(p: Tensor) -> str:
 
 def discrete_entropy(p: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch"]:
     """H(p) along the last axis; in [0, log n], log n for the uniform distribution."""
-    return torch.special.entr(probabilities(p)).sum(-1).clamp(min=0)
+    out: Tensor = torch.special.entr(probabilities(p)).sum(-1).clamp(min=0)
+    return out
 
 
 def discrete_kl(p: Float[Tensor, "*batch n"], q: Float[Tensor, "*batch2 n"]) -> Float[Tensor, "*out"]:

@@ -5,8 +5,8 @@ samples N in many dimensions d:
 
 1. bias. For N samples of a Gaussian the covariance S with divisor N - 1 has
    E log|S| = log|Sigma| + sum_{i=1}^{d} psi((N - i) / 2) - d log((N - 1) / 2),
-   so that plug-in entropies are too low and plug-in information is too high, by about p q / (2 N). Subtracting the known
-   term makes both unbiased at every N > d.
+   so that plug-in entropies are too low and plug-in information is too high, by about p q / (2 N). Subtracting the
+   known term makes both unbiased at every N > d.
 2. shrinkage towards a multiple of the identity, S -> (1 - a) S + a tr(S)/d I, with the weight of Ledoit and Wolf (2004)
    for any law or of Chen et al. (2010, OAS) for Gaussians; regular at any N >= 2.
 3. none: with N <= d the plug-in covariance is singular, and what would come out as infinite is refused instead.

@@ -151,7 +151,7 @@ def _aligned(mu1: Tensor, S1: Tensor, mu2: Tensor, S2: Tensor) -> tuple[torch.Si
 def _kl(gap: Tensor, S1: Tensor, S2: Tensor) -> Tensor:
     L1, regular1 = cholesky(S1)
     L2, regular2 = cholesky(S2)
-    distance = torch.linalg.solve_triangular(L2, gap.unsqueeze(-1), upper=False).square().sum((-1, -2))
+    distance: Tensor = torch.linalg.solve_triangular(L2, gap.unsqueeze(-1), upper=False).square().sum((-1, -2))
     # X = L2^-1 L1 holds the whole rest: tr(S2^-1 S1) = |X|^2 and log|S1| - log|S2| = 2 sum log X_ii. Diagonal first, so
     # that equal covariances, where X = I, cancel to the last digit.
     X = torch.linalg.solve_triangular(L2, L1, upper=False)
@@ -193,7 +193,7 @@ def _beyond(x: Tensor, U: Tensor) -> float:
 
 def _cross(gap: Tensor, S1: Tensor, S2: Tensor) -> Tensor:
     L2, regular = cholesky(S2)
-    distance = torch.linalg.solve_triangular(L2, gap.unsqueeze(-1), upper=False).square().sum((-1, -2))
+    distance: Tensor = torch.linalg.solve_triangular(L2, gap.unsqueeze(-1), upper=False).square().sum((-1, -2))
     trace = torch.cholesky_solve(S1, L2).diagonal(dim1=-2, dim2=-1).sum(-1)
     out = 0.5 * (S1.shape[-1] * LOG_2PI + log_determinant(L2) + trace + distance)
     for i in (~regular).nonzero().flatten().tolist():

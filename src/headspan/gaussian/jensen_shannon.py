@@ -151,7 +151,7 @@ def moment_matched_jsd(
     Returns
     -------
     Tensor
-        In [JSD, inf]: too high by the divergence of the mixture from G, and not bounded by log 2; 0 for equal Gaussians.
+        In [JSD, inf]: too high by the divergence of the mixture from G, not bounded by log 2; 0 for equal Gaussians.
     """
     gap = vector(mu1, S1, "the first mean") - vector(mu2, S2, "the second mean")
     pooled = (S1 + S2) / 2 + gap.unsqueeze(-1) * gap.unsqueeze(-2) / 4

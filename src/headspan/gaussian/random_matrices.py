@@ -99,13 +99,14 @@ def best_alignment(
     if A.shape[-2:] != B.shape[-2:]:
         raise ShapeError(f"A and B need one shape, found {tuple(A.shape)} and {tuple(B.shape)}")
     if both_sides:
-        return (torch.linalg.svdvals(A) * torch.linalg.svdvals(B)).sum(-1)
+        sorted_: Tensor = (torch.linalg.svdvals(A) * torch.linalg.svdvals(B)).sum(-1)
+        return sorted_
     best: Tensor = torch.linalg.svdvals(B @ A.mT).sum(-1)
     return best
 
 
 def singular_vector_bound(gap: float, change: float) -> float:
     """Wedin's bound sqrt2 |E| / (gap - |E|) for the sine of a singular vector's turn under a change E; at most 1."""
-    if not 0 <= change or gap < 0:
+    if min(gap, change) < 0:
         raise ShapeError(f"a gap and the norm of a change are at least 0, found {gap} and {change}")
     return min(1.0, math.sqrt(2) * change / (gap - change)) if change < gap else 1.0

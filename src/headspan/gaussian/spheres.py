@@ -6,10 +6,10 @@ otherwise, unit vectors v and w have
     E[v_a v_c w_b w_d] = alpha d_ac d_bd + beta (d_ab d_cd + d_ad d_bc),
     alpha = (n + 1 - 2 k^2) / (n (n-1) (n+2)),   beta = (n k^2 - 1) / (n (n-1) (n+2)),
 
-from which mean and variance of x^T C y follow for any C. With C random, of independent entries of variance s^2, and the
-vectors fixed, Cov(x^T C y, x'^T C y') = s^2 <x, x'> <y, y'>: no angle between x and y enters; the angle between two keys
-does. A score is at most |C| |x| |y|; a bound with the cosine of x and y in it is false for every C but a multiple of the
-identity (`cosine_bound_violations` looks for counterexamples).
+from which mean and variance of x^T C y follow for any C. With C random, of independent entries of variance s^2, and
+vectors fixed, Cov(x^T C y, x'^T C y') = s^2 <x, x'> <y, y'>: no angle between x and y enters; that between two keys
+does. A score is at most |C| |x| |y|; a bound with the cosine of x and y in it is false for every C but a multiple of
+the identity (`cosine_bound_violations` looks for counterexamples).
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def random_form_covariance(
 ) -> Float[Tensor, "*out"]:
     """Cov(x^T C y, x2^T C y2) over C with independent entries of standard deviation sigma: s^2 <x, x2> <y, y2>.
 
-    For one pair the variance s^2 |x|^2 |y|^2, whatever the angle between x and y. Of two mean vectors of token sets it is
-    the variance of the mean score, |mu_X|^2 |mu_Y|^2 s^2.
+    For one pair the variance s^2 |x|^2 |y|^2, whatever the angle between x and y. Of the mean vectors of two sets of
+    tokens it is the variance of the mean score, s^2 |mu_X|^2 |mu_Y|^2.
     """
     return sigma**2 * (x * x2).sum(-1) * (y * y2).sum(-1)
 
@@ -78,10 +78,7 @@ def score_bound(
     C: Float[Tensor, "*batch p q"] | Factored, x: Float[Tensor, "*bx p"], y: Float[Tensor, "*by q"]
 ) -> Float[Tensor, "*out"]:
     """|C| |x| |y|, the spectral norm times both lengths: no |x^T C y| is larger; attained at the top singular pair."""
-    if isinstance(C, Factored):
-        norm = C.singular_values()[..., 0]
-    else:
-        norm = torch.linalg.matrix_norm(C, ord=2)
+    norm: Tensor = C.singular_values()[..., 0] if isinstance(C, Factored) else torch.linalg.matrix_norm(C, ord=2)
     return norm * x.norm(dim=-1) * y.norm(dim=-1)
 
 
@@ -92,7 +89,7 @@ def symmetric_score_bound(
 
     The cosine may enter here, beside a term that does not see it: 0 only if C is a multiple of the identity.
     """
-    values = torch.linalg.eigvalsh(C)
+    values: Tensor = torch.linalg.eigvalsh(C)
     low, high = values[..., 0], values[..., -1]
     return ((high + low).abs() * (x * y).sum(-1).abs() + (high - low) * x.norm(dim=-1) * y.norm(dim=-1)) / 2
 

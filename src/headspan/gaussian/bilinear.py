@@ -56,11 +56,11 @@ class ScoreMoments:
 
 def score_moments(
     C: Float[Tensor, "*batch p q"] | Factored,
-    mu_x: Float[Tensor, "*bx p"],
-    S_x: Float[Tensor, "*bsx p _p"],
-    mu_y: Float[Tensor, "*by q"],
-    S_y: Float[Tensor, "*bsy q _q"],
-    S_xy: Float[Tensor, "*bxy p q"] | None = None,
+    mu_x: Float[Tensor, "*bx _p"],
+    S_x: Float[Tensor, "*bsx _p _p"],
+    mu_y: Float[Tensor, "*by _q"],
+    S_y: Float[Tensor, "*bsy _q _q"],
+    S_xy: Float[Tensor, "*bxy _p _q"] | None = None,
 ) -> ScoreMoments:
     """Moments of x^T C y for jointly Gaussian x and y; batch axes broadcast.
 
@@ -95,7 +95,7 @@ def score_moments(
 
 
 def self_score_moments(
-    C: Float[Tensor, "*batch p _p"] | Factored, mu: Float[Tensor, "*bx p"], S: Float[Tensor, "*bsx p _p"]
+    C: Float[Tensor, "*batch p _p"] | Factored, mu: Float[Tensor, "*bx _p"], S: Float[Tensor, "*bsx _p _p"]
 ) -> ScoreMoments:
     """Moments of x^T C x: a token attending to itself. The mean is mu^T C mu + tr(C S)."""
     return score_moments(C, mu, S, mu, S, S)
@@ -146,11 +146,11 @@ def _inner_product_moments(mu_u: Tensor, S_u: Tensor, mu_v: Tensor, S_v: Tensor,
 
 def score_covariance(
     C: Float[Tensor, "*batch p q"] | Factored,
-    mu_x: Float[Tensor, "*bx p"],
-    S_x: Float[Tensor, "*bsx p _p"],
-    mu_y: Float[Tensor, "*by q"],
-    mu_w: Float[Tensor, "*bw q"],
-    S_yw: Float[Tensor, "*byw q _q"],
+    mu_x: Float[Tensor, "*bx _p"],
+    S_x: Float[Tensor, "*bsx _p _p"],
+    mu_y: Float[Tensor, "*by _q"],
+    mu_w: Float[Tensor, "*bw _q"],
+    S_yw: Float[Tensor, "*byw _q _q"],
 ) -> Float[Tensor, "*out"]:
     """Cov(x^T C y, x^T C w) for two keys y, w of one query x that is independent of both.
 

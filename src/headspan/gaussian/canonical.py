@@ -38,7 +38,7 @@ CERTAIN = 1e-12
 
 
 def canonical_correlations(
-    Sxx: Float[Tensor, "*first p _p"], Syy: Float[Tensor, "*second q _q"], Sxy: Float[Tensor, "*third p q"]
+    Sxx: Float[Tensor, "*first p _p"], Syy: Float[Tensor, "*second q _q"], Sxy: Float[Tensor, "*third _p _q"]
 ) -> Float[Tensor, "*out k"]:
     """The min(p, q) canonical correlations of x and y, descending.
 
@@ -65,7 +65,7 @@ def canonical_correlations(
 
 
 def mutual_information(
-    Sxx: Float[Tensor, "*first p _p"], Syy: Float[Tensor, "*second q _q"], Sxy: Float[Tensor, "*third p q"]
+    Sxx: Float[Tensor, "*first p _p"], Syy: Float[Tensor, "*second q _q"], Sxy: Float[Tensor, "*third _p _q"]
 ) -> Float[Tensor, "*out"]:
     """I(x; y) of jointly Gaussian x and y, in nats; batch axes broadcast.
 

@@ -135,8 +135,8 @@ def entropy_estimate(
 
 
 def information_estimate(
-    x: Float[Tensor, "*batch N p"],
-    y: Float[Tensor, "*batch N q"],
+    x: Float[Tensor, "*batch _N p"],
+    y: Float[Tensor, "*batch _N q"],
     shrinkage: Shrinkage | None = None,
     correct: bool = True,
 ) -> Float[Tensor, "*batch"]:

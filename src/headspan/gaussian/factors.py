@@ -49,7 +49,7 @@ def _require_symmetric(S: Tensor, what: str) -> None:
         raise ShapeError(f"{what} needs to be symmetric, found S and S^T apart by {excess:.3g} of the largest entry")
 
 
-def vector(mu: Float[Tensor, "*batch d"], S: Tensor, what: str = "a mean") -> Tensor:
+def vector(mu: Float[Tensor, "*batch _d"], S: Tensor, what: str = "a mean") -> Tensor:
     """`mu` if it is finite and as long as the side of S; else an error."""
     if mu.shape[-1] != S.shape[-1]:
         raise ShapeError(f"{what} of length {mu.shape[-1]} does not fit a covariance of side {S.shape[-1]}")

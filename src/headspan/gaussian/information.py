@@ -74,10 +74,10 @@ def _log_det(S: Tensor) -> Tensor:
 
 
 def kl_divergence(
-    mu1: Float[Tensor, "*first d"],
-    S1: Float[Tensor, "*second d _d"],
-    mu2: Float[Tensor, "*third d"],
-    S2: Float[Tensor, "*fourth d _d"],
+    mu1: Float[Tensor, "*first _d"],
+    S1: Float[Tensor, "*second _d _d"],
+    mu2: Float[Tensor, "*third _d"],
+    S2: Float[Tensor, "*fourth _d _d"],
 ) -> Float[Tensor, "*out"]:
     """KL(N(mu1, S1) || N(mu2, S2)); batch axes broadcast.
 
@@ -121,10 +121,10 @@ def pairwise_kl_divergence(mu: Float[Tensor, "n d"], S: Float[Tensor, "n d _d"])
 
 
 def cross_entropy(
-    mu1: Float[Tensor, "*first d"],
-    S1: Float[Tensor, "*second d _d"],
-    mu2: Float[Tensor, "*third d"],
-    S2: Float[Tensor, "*fourth d _d"],
+    mu1: Float[Tensor, "*first _d"],
+    S1: Float[Tensor, "*second _d _d"],
+    mu2: Float[Tensor, "*third _d"],
+    S2: Float[Tensor, "*fourth _d _d"],
 ) -> Float[Tensor, "*out"]:
     """-E log q under p, p = N(mu1, S1) and q = N(mu2, S2); batch axes broadcast.
 
@@ -154,7 +154,7 @@ def _kl(gap: Tensor, S1: Tensor, S2: Tensor) -> Tensor:
     distance: Tensor = torch.linalg.solve_triangular(L2, gap.unsqueeze(-1), upper=False).square().sum((-1, -2))
     # X = L2^-1 L1 holds the whole rest: tr(S2^-1 S1) = |X|^2 and log|S1| - log|S2| = 2 sum log X_ii. Diagonal first, so
     # that equal covariances, where X = I, cancel to the last digit.
-    X = torch.linalg.solve_triangular(L2, L1, upper=False)
+    X: Tensor = torch.linalg.solve_triangular(L2, L1, upper=False)
     diagonal = X.diagonal(dim1=-2, dim2=-1)
     squares = diagonal.square()
     spread = (squares - 1 - squares.log()).sum(-1) + (X.square().sum((-1, -2)) - squares.sum(-1))
@@ -214,7 +214,7 @@ def _cross_on_support(gap: Tensor, S1: Tensor, S2: Tensor) -> float:
 
 
 def mapped(
-    mu: Float[Tensor, "*batch d"], S: Float[Tensor, "*batch2 d _d"], L: Float[Tensor, "*batch3 m _d"]
+    mu: Float[Tensor, "*batch _d"], S: Float[Tensor, "*batch2 _d _d"], L: Float[Tensor, "*batch3 m _d"]
 ) -> tuple[Float[Tensor, "*out m"], Float[Tensor, "*out2 m m"]]:
     """Mean L mu and covariance L S L^T of L x, L of any shape m x d; singular if m exceeds the rank of L S."""
     S = covariance(S)

@@ -44,10 +44,10 @@ class JensenShannon:
 
 
 def jensen_shannon(
-    mu1: Float[Tensor, "*first d"],
-    S1: Float[Tensor, "*second d _d"],
-    mu2: Float[Tensor, "*third d"],
-    S2: Float[Tensor, "*fourth d _d"],
+    mu1: Float[Tensor, "*first _d"],
+    S1: Float[Tensor, "*second _d _d"],
+    mu2: Float[Tensor, "*third _d"],
+    S2: Float[Tensor, "*fourth _d _d"],
     samples: int = 4096,
     seed: int = 0,
 ) -> JensenShannon:
@@ -141,10 +141,10 @@ def _draws(mu1: Tensor, S1: Tensor, mu2: Tensor, S2: Tensor, samples: int, seed:
 
 
 def moment_matched_jsd(
-    mu1: Float[Tensor, "*first d"],
-    S1: Float[Tensor, "*second d _d"],
-    mu2: Float[Tensor, "*third d"],
-    S2: Float[Tensor, "*fourth d _d"],
+    mu1: Float[Tensor, "*first _d"],
+    S1: Float[Tensor, "*second _d _d"],
+    mu2: Float[Tensor, "*third _d"],
+    S2: Float[Tensor, "*fourth _d _d"],
 ) -> Float[Tensor, "*out"]:
     """H(G) - [H(p) + H(q)] / 2 with G the Gaussian of the mixture's mean and covariance.
 

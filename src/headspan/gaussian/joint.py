@@ -17,7 +17,6 @@ apart (`mixture_moments`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from jaxtyping import Float
@@ -30,17 +29,6 @@ from headspan.gaussian.estimates import sample_moments
 from headspan.gaussian.factors import covariance
 from headspan.gaussian.information import entropy
 from headspan.subspaces.precision import promoted, require_finite
-
-
-class Joint(Protocol):
-    """What the questions below ask of a joint Gaussian."""
-
-    @property
-    def mean(self) -> Tensor: ...
-
-    def marginals(self) -> Tensor: ...
-
-    def row(self, i: int) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +44,7 @@ class JointGaussian:
     """
 
     mean: Float[Tensor, "n d"]
-    blocks: Float[Tensor, "n _n d _d"]
+    blocks: Float[Tensor, "_n _n _d _d"]
 
     def __post_init__(self) -> None:
         n, d = self.mean.shape
@@ -90,7 +78,7 @@ class JointGaussian:
         _require_columns(L, self.mean.shape[1], "a map")
         return JointGaussian(self.mean @ L.T, L @ self.blocks @ L.T)
 
-    def attended(self, weights: Float[Tensor, "q n"]) -> JointGaussian:
+    def attended(self, weights: Float[Tensor, "q _n"]) -> JointGaussian:
         """The law of x_i' = sum_j weights_ij x_j."""
         _require_columns(weights, len(self.mean), "attention")
         return JointGaussian(weights @ self.mean, torch.einsum("ik,klab,jl->ijab", weights, self.blocks, weights))
@@ -134,7 +122,7 @@ class SampledJoint:
         _require_columns(L, self.mean.shape[1], "a map")
         return SampledJoint(self.mean @ L.T, self.factor @ L.T)
 
-    def attended(self, weights: Float[Tensor, "q n"]) -> SampledJoint:
+    def attended(self, weights: Float[Tensor, "q _n"]) -> SampledJoint:
         """The law of x_i' = sum_j weights_ij x_j."""
         _require_columns(weights, len(self.mean), "attention")
         return SampledJoint(weights @ self.mean, weights @ self.factor)
@@ -155,8 +143,8 @@ class SeparableJoint:
     """
 
     mean: Float[Tensor, "n d"]
-    T: Float[Tensor, "n _n"]
-    S: Float[Tensor, "d _d"]
+    T: Float[Tensor, "_n _n"]
+    S: Float[Tensor, "_d _d"]
 
     def __post_init__(self) -> None:
         for name, side in (("T", 0), ("S", 1)):
@@ -176,7 +164,7 @@ class SeparableJoint:
         _require_columns(L, self.mean.shape[1], "a map")
         return SeparableJoint(self.mean @ L.T, self.T, L @ self.S @ L.T)
 
-    def attended(self, weights: Float[Tensor, "q n"]) -> SeparableJoint:
+    def attended(self, weights: Float[Tensor, "q _n"]) -> SeparableJoint:
         """The law of x_i' = sum_j weights_ij x_j."""
         _require_columns(weights, len(self.mean), "attention")
         return SeparableJoint(weights @ self.mean, weights @ self.T @ weights.T, self.S)
@@ -186,6 +174,10 @@ class SeparableJoint:
         n, d = self.mean.shape
         unit = float(entropy(torch.ones(1, 1, dtype=torch.float64)))
         return d * float(entropy(self.T)) + n * float(entropy(self.S)) - n * d * unit
+
+
+Joint = JointGaussian | SampledJoint | SeparableJoint
+"""Anything the questions below can be asked of."""
 
 
 def _require_columns(matrix: Tensor, columns: int, what: str) -> None:
@@ -215,7 +207,9 @@ def pairwise_information(joint: Joint) -> Float[Tensor, "n n"]:
     return out
 
 
-def mixture_moments(joint: Joint, weights: Float[Tensor, "q n"]) -> tuple[Float[Tensor, "q d"], Float[Tensor, "q d d"]]:
+def mixture_moments(
+    joint: Joint, weights: Float[Tensor, "q _n"]
+) -> tuple[Float[Tensor, "q d"], Float[Tensor, "q d d"]]:
     """Mean and covariance, per row of weights, of the vector that is x_j with probability weights_ij.
 
     Covariance sum_j w_j (Sigma_jj + mu_j mu_j^T) - m m^T: what a mixture has, and what attention, which adds vectors

@@ -68,7 +68,7 @@ def expected_smallest_gap(n: int, sigma: float = 1.0) -> float:
     return math.sqrt(math.pi) * sigma / n
 
 
-def aligned_trace_variance(A: Float[Tensor, "*batch m n"], B: Float[Tensor, "*batch2 m n"]) -> Float[Tensor, "*out"]:
+def aligned_trace_variance(A: Float[Tensor, "*batch m n"], B: Float[Tensor, "*batch2 _m _n"]) -> Float[Tensor, "*out"]:
     """Variance of tr(A^T B) when A is turned at random on both sides: |A|_F^2 |B|_F^2 / (m n).
 
     Only the two norms count, no order or overlap of the spectra. For two random matrices m n sigma^4, which is 1 at the
@@ -82,7 +82,7 @@ def aligned_trace_variance(A: Float[Tensor, "*batch m n"], B: Float[Tensor, "*ba
 
 
 def best_alignment(
-    A: Float[Tensor, "*batch m n"], B: Float[Tensor, "*batch2 m n"], both_sides: bool = False
+    A: Float[Tensor, "*batch m n"], B: Float[Tensor, "*batch2 _m _n"], both_sides: bool = False
 ) -> Float[Tensor, "*out"]:
     """The largest tr(A^T U B) over orthogonal U, or tr(A^T U B V^T) over U and V with `both_sides`.
 

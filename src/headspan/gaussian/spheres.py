@@ -74,12 +74,17 @@ def random_form_covariance(
     return sigma**2 * (x * x2).sum(-1) * (y * y2).sum(-1)
 
 
+def _length(x: Tensor) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1)
+    return length
+
+
 def score_bound(
     C: Float[Tensor, "*batch p q"] | Factored, x: Float[Tensor, "*bx p"], y: Float[Tensor, "*by q"]
 ) -> Float[Tensor, "*out"]:
     """|C| |x| |y|, the spectral norm times both lengths: no |x^T C y| is larger; attained at the top singular pair."""
     norm: Tensor = C.singular_values()[..., 0] if isinstance(C, Factored) else torch.linalg.matrix_norm(C, ord=2)
-    return norm * x.norm(dim=-1) * y.norm(dim=-1)
+    return norm * _length(x) * _length(y)
 
 
 def symmetric_score_bound(
@@ -91,7 +96,7 @@ def symmetric_score_bound(
     """
     values: Tensor = torch.linalg.eigvalsh(C)
     low, high = values[..., 0], values[..., -1]
-    return ((high + low).abs() * (x * y).sum(-1).abs() + (high - low) * x.norm(dim=-1) * y.norm(dim=-1)) / 2
+    return ((high + low).abs() * (x * y).sum(-1).abs() + (high - low) * _length(x) * _length(y)) / 2
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from headspan.gaussian.joint import JointGaussian
 
 def token_moments(
     V: Float[Tensor, "vocabulary d"],
-    share: Float[Tensor, "*batch vocabulary"],
+    share: Float[Tensor, "*batch _vocabulary"],
     top: int | None = None,
     noise: float = 0.0,
 ) -> tuple[Float[Tensor, "*batch d"], Float[Tensor, "*batch d d"]]:
@@ -99,8 +99,8 @@ def bigram_joint(
     for i, law in enumerate(laws):
         ahead = V  # E[x_j | token i], row by row
         for j in range(i, n):
-            blocks[i, j] = (V * law[:, None]).T @ ahead - torch.outer(mean[i], mean[j])
-            blocks[j, i] = blocks[i, j].T
+            block = (V * law[:, None]).T @ ahead - torch.outer(mean[i], mean[j])
+            blocks[i, j], blocks[j, i] = block, block.T
             ahead = P @ ahead
         blocks[i, i] += noise * torch.eye(d, dtype=V.dtype, device=V.device)
     return JointGaussian(mean, blocks)

@@ -9,21 +9,31 @@ Substituting x = 1 + c - 2 sqrt(c) cos(t), t in [0, pi], the distribution functi
 
     F = [2 sqrt(c) sin t + (1 + c) t - 2 (1 - c) atan(r tan(t / 2))] / (2 pi c),   r = (1 + sqrt c) / (1 - sqrt c),
 
-and t itself comes from x without cancellation at either edge. At c = 1 the singular values follow the quarter circle
-sqrt(4 - s^2) / pi on [0, 2] (times sqrt(N) sigma). The zeros that the larger Gram matrix has in excess are left out.
+and t itself comes from x without cancellation at either edge. From 65,536 points on, both F and its inverse are read
+from a table made with these formulas (`edge_tables`), to 1e-10 and mostly better. At c = 1 the singular values follow
+the quarter circle sqrt(4 - s^2) / pi on [0, 2] (times sqrt(N) sigma). The zeros that the larger Gram matrix has in
+excess are left out.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from headspan.errors import ShapeError
+from headspan.subspaces.edge_tables import Array, edge_table, from_table
 
 _HALVINGS = 56
+_MANY = 2**16
+"""Points from which a table pays."""
+_SURE = 2.0**-44
+"""A share below which the distribution function's own rounding shows; there the power law at the edge is continued."""
 
 
 def _sides(m: int, n: int) -> tuple[int, float]:
@@ -78,6 +88,9 @@ def mp_cdf(s: Float[Tensor, "*shape"], m: int, n: int, sigma: float = 1.0) -> Fl
     """
     _, c = _sides(m, n)
     low, high = mp_edges(m, n, sigma)
+    if s.numel() >= _MANY and s.device.type == "cpu":
+        scale = 1 / ((high - low) * (high + low))
+        return _tabulated(_cdf_table(c), s, lambda x: x * np.abs(x) * scale - low * low * scale)
     s = s.double().clamp(low, high)
     t = 2 * torch.atan2(((s - low) * (s + low)).sqrt(), ((high - s) * (high + s)).sqrt())
     return _distribution(t, c).clamp(0, 1)
@@ -86,18 +99,67 @@ def mp_cdf(s: Float[Tensor, "*shape"], m: int, n: int, sigma: float = 1.0) -> Fl
 def mp_quantile(share: Float[Tensor, "*shape"], m: int, n: int, sigma: float = 1.0) -> Float[Tensor, "*shape"]:
     """The singular value below which a share of the law lies: the inverse of `mp_cdf`, by bisection in the angle."""
     N, c = _sides(m, n)
-    if bool(((share < 0) | (share > 1)).any()):
+    least, most = share.aminmax() if share.numel() else (share.sum(), share.sum())
+    if least < 0 or most > 1:
         raise ShapeError("a quantile is asked for at shares in [0, 1]")
-    share = share.double()
+    if share.numel() >= _MANY and share.device.type == "cpu":
+        return _tabulated(_quantile_table(c) * (sigma * math.sqrt(N)), share, lambda x: x)
+    return sigma * math.sqrt(N) * _root(_angle(share.double(), c), c)
+
+
+def _angle(share: Tensor, c: float) -> Tensor:
+    """t with F(t) = share."""
     low, high = torch.zeros_like(share), torch.full_like(share, math.pi)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         below = _distribution(middle, c) < share
         low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    # 1 + c - 2 sqrt(c) cos t without cancellation at a square matrix's lower edge, where it is 0.
+    return low
+
+
+def _root(t: Tensor, c: float) -> Tensor:
+    """sqrt(x) at the angle t: 1 + c - 2 sqrt(c) cos t without cancellation at a square matrix's lower edge, at 0."""
     root = math.sqrt(c)
-    x = (1 - root) ** 2 + 4 * root * (low / 2).sin() ** 2
-    return sigma * math.sqrt(N) * x.sqrt()
+    return ((1 - root) ** 2 + 4 * root * (t / 2).sin() ** 2).sqrt()
+
+
+def _tabulated(table: Array, points: Tensor, place: Callable[[Array], Array]) -> Tensor:
+    flat = points.detach().double().contiguous().reshape(-1).numpy()
+    return torch.as_tensor(from_table(table, flat, place)).reshape(points.shape)
+
+
+@functools.lru_cache(maxsize=8)
+def _cdf_table(c: float) -> Array:
+    """F against w = sin^2(t/2), the share of the way from x = a to x = b; dF/dw = 4 sin t / (pi x)."""
+
+    def curve(v: Array, upper: bool) -> tuple[Array, Array]:
+        w = torch.as_tensor(v)
+        near, far = w.sqrt(), (1 - w).sqrt()
+        t = 2 * (torch.atan2(far, near) if upper else torch.atan2(near, far))
+        slope = 8 * near * far / (math.pi * _root(t, c).square())
+        return _distribution(t, c).numpy(), np.nan_to_num((-slope if upper else slope).numpy())
+
+    return edge_table(curve)
+
+
+@functools.lru_cache(maxsize=8)
+def _quantile_table(c: float) -> Array:
+    """sqrt(x) against the share; d sqrt(x) / dF = pi sqrt(c x) / (2 sin t)."""
+
+    def curve(v: Array, upper: bool) -> tuple[Array, Array]:
+        kept = torch.as_tensor(np.maximum(v, _SURE))
+        t = _angle(1 - kept if upper else kept, c)
+        value = _root(t, c)
+        slope = math.pi * math.sqrt(c) * value / (2 * t.sin()) * (-1 if upper else 1)
+        edge = 1 + math.sqrt(c) if upper else 1 - math.sqrt(c)
+        power = 1.0 if c == 1 and not upper else 2 / 3
+        ratio = torch.as_tensor(v) / kept
+        near = torch.as_tensor(v) < _SURE
+        value = torch.where(near, edge + (value - edge) * ratio**power, value)
+        continued = power * (value - edge) / torch.as_tensor(np.maximum(v, 2.0**-1000))
+        return value.numpy(), torch.where(near, continued, slope).numpy()
+
+    return edge_table(curve)
 
 
 def mp_typical(m: int, n: int, sigma: float = 1.0) -> Float[Tensor, " k"]:

@@ -60,6 +60,22 @@ def test_quantiles_invert_the_distribution(m: int, n: int) -> None:
     assert mp_quantile(numbers(0, 1), m, n).tolist() == pytest.approx(mp_edges(m, n), abs=1e-6)
 
 
+@pytest.mark.parametrize(("m", "n"), [*SHAPES, (99, 100), (9999, 10_000)])
+def test_many_points_are_read_from_a_table_as_exact_as_one_by_one(m: int, n: int) -> None:
+    """Quantiles against bisection and the distribution against its formula, out to 1e-30 of both edges."""
+    tail = torch.logspace(-30, -1, 20_000, dtype=torch.float64)
+    shares = torch.cat([tail, 1 - tail, torch.linspace(0, 1, 30_001, dtype=torch.float64)])
+    low, high = mp_edges(m, n, 0.3)
+    points = low + (high - low) * shares
+    for law, x, scale in ((mp_quantile, shares, high), (mp_cdf, points, 1.0)):
+        few = torch.cat([law(part, m, n, 0.3) for part in x.split(30_000)])
+        many = law(x, m, n, 0.3)
+        assert float((many - few).abs().max()) < 1e-10 * scale
+    outside = torch.full((70_000,), -1.0, dtype=torch.float64)
+    outside[1:4] = numbers(2 * high, math.nan, high)
+    assert mp_cdf(outside, m, n, 0.3)[:4].tolist() == pytest.approx([0, 1, math.nan, 1], abs=1e-10, nan_ok=True)
+
+
 def test_a_square_matrix_follows_the_quarter_circle() -> None:
     """At Xavier scale: density sqrt(4 - s^2) / pi on [0, 2], mean 8 / (3 pi)."""
     n = 500

@@ -8,7 +8,15 @@ from importlib import import_module
 from headspan.errors import HeadspanError
 from headspan.findings.claims.claim import DOCUMENTS, STATUSES, Claim
 
-CHAPTERS = ("chapter_2",)
+CHAPTERS = (
+    "seed_000",
+    "chapter_2_moments",
+    "chapter_2_information",
+    "chapter_2_attention",
+    "chapter_2_spectra",
+    "chapter_4",
+    "chapter_4_tokens",
+)
 """Modules of this folder that hold claims, in reading order."""
 
 

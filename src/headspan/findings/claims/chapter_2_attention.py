@@ -18,8 +18,8 @@ claim = ClaimsOf("003")
     "2.3a",
     kind="text",
     status="wrong",
-    statement="Layer norm standardises each feature over the tokens, which by the central limit theorem become standard "
-    "normal.",
+    statement="Layer norm standardises each feature over the tokens, which by the central limit theorem become "
+    "standard normal.",
     correction="It acts on the features of one token. And standardising never changes a shape: exponential values keep "
     "their skewness of 2.",
     tolerance="skewness 2 to 0.05 of a million values",
@@ -44,8 +44,8 @@ def layer_norm(draws: Draws) -> Evidence:
     kind="text",
     status="holds",
     statement="Sinusoidal encodings make neighbours more alike.",
-    correction="The product of two depends only on their distance, sum_k cos(w_k (i - j)); it falls at first, not always: "
-    "for width 128 it rises again after distance 11.",
+    correction="The product of two depends only on their distance, sum_k cos(w_k (i - j)); it falls at first, not "
+    "always: for width 128 it rises again after distance 11.",
     tolerance="1e-10",
     reference="thesis 2.3",
 )

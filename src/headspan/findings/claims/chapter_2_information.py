@@ -11,7 +11,7 @@ from torch.distributions import MultivariateNormal
 
 from headspan.findings.claims.claim import ClaimsOf
 from headspan.findings.claims.draws import Draws
-from headspan.findings.claims.trial import Evidence, at_least, at_most, equals, mean_is, near, same
+from headspan.findings.claims.trial import Evidence, at_least, at_most, equals, mean_is, near
 from headspan.gaussian import (
     canonical_correlations,
     cross_entropy,

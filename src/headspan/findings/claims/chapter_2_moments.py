@@ -145,8 +145,8 @@ def singular_vectors(draws: Draws) -> Evidence:
     kind="text",
     status="wrong",
     statement="A diagonalizable X is Q L Q^T, and data and fitted Gaussian determine each other.",
-    correction="Orthogonal Q needs a symmetric X. Any rotation of the samples that keeps their mean gives other data with "
-    "the same mean and covariance.",
+    correction="Orthogonal Q needs a symmetric X. Any rotation of the samples that keeps their mean gives other data "
+    "with the same mean and covariance.",
     tolerance="1e-12",
     reference="thesis 2.1",
 )

@@ -27,8 +27,8 @@ def _singular_values(draws: Draws, m: int, n: int, sigma: float, count: int) -> 
     kind="text",
     status="wrong",
     statement="A random matrix is U L U^T, with |eigenvalues| the squares of its singular values.",
-    correction="It is P L P^-1 with mostly complex eigenvalues; about sqrt(2 n / pi) + 1/2 are real. They fill a disc of "
-    "radius sigma sqrt n, singular values reach 2 sigma sqrt n.",
+    correction="It is P L P^-1 with mostly complex eigenvalues; about sqrt(2 n / pi) + 1/2 are real. They fill a disc "
+    "of radius sigma sqrt n, singular values reach 2 sigma sqrt n.",
     tolerance="real eigenvalues to 4 standard errors of Edelman, Kostlan and Shub's series; largest below 1.2",
     reference="thesis 2.5",
 )
@@ -60,8 +60,8 @@ def real_eigenvalues(draws: Draws) -> Evidence:
     kind="formula",
     status="wrong",
     statement="A random matrix stretches a unit vector to the length n sigma^2 on average.",
-    correction="That is the mean of the squared length. The mean length is sigma sqrt2 Gamma((n+1)/2) / Gamma(n/2), about "
-    "sigma sqrt n; both agree only at sigma^2 = 1/n.",
+    correction="That is the mean of the squared length. The mean length is sigma sqrt2 Gamma((n+1)/2) / Gamma(n/2), "
+    "about sigma sqrt n; both agree only at sigma^2 = 1/n.",
     tolerance="4 standard errors; printed form to 1 %",
     reference="thesis 2.5",
 )
@@ -124,7 +124,8 @@ def xavier_law(draws: Draws) -> Evidence:
     kind="text",
     status="wrong",
     statement="The singular values of a symmetric random matrix follow the semicircle.",
-    correction="Its eigenvalues do; singular values are their sizes and follow the quarter circle, as without symmetry.",
+    correction="Its eigenvalues do; singular values are their sizes and follow the quarter circle, as without "
+    "symmetry.",
     tolerance="Kolmogorov-Smirnov distance below 0.01",
     reference="thesis 2.5",
 )
@@ -192,7 +193,8 @@ def rigid_spectrum(draws: Draws) -> Evidence:
     kind="formula",
     status="asymptotic",
     statement="The smallest gap between singular values is about c sigma / n.",
-    correction="c = sqrt(pi), by P(min > e) ~ exp(-n^2 e^2 / (4 sigma^2)); the gap is s_(i-1) - s_i in descending order.",
+    correction="c = sqrt(pi), by P(min > e) ~ exp(-n^2 e^2 / (4 sigma^2)); the gap is s_(i-1) - s_i in descending "
+    "order.",
     tolerance="5 % at n = 100",
     reference="thesis 2.5",
 )

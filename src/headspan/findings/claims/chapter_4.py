@@ -175,8 +175,8 @@ def _information_by_quadrature(u: Tensor, density: Tensor) -> float:
     kind="text",
     status="wrong",
     statement="Only non-linear maps change mutual information.",
-    correction="A one-to-one map of each variable keeps it, linear or not; a linear map that loses rank, as every head's "
-    "projection does, lowers it.",
+    correction="A one-to-one map of each variable keeps it, linear or not; a linear map that loses rank, as every "
+    "head's projection does, lowers it.",
     tolerance="1e-4 by quadrature",
     reference="thesis 4.2.2",
 )
@@ -222,8 +222,8 @@ def kl_under_maps(draws: Draws) -> Evidence:
     kind="text",
     status="observational",
     statement="A token's vector is modelled given the token before it: its likeliest successors, the rest as noise.",
-    correction="That is a bigram model. Its moments are sum lambda v and sum lambda v v^T - mu mu^T + eps I; how well it "
-    "fits a text is not checked here, only that these are its moments.",
+    correction="That is a bigram model. Its moments are sum lambda v and sum lambda v v^T - mu mu^T + eps I; how well "
+    "it fits a text is not checked here, only that these are its moments.",
     tolerance="1e-12",
     reference="thesis 4.2.3",
 )

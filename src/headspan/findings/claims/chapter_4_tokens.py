@@ -26,8 +26,8 @@ def _tokens(draws: Draws, k: int, d: int) -> tuple[Tensor, Tensor]:
     kind="formula",
     status="wrong",
     statement="Stacked by frequency, tokens have Y Y^T = sum lambda_i^2 v_i v_i^T.",
-    correction="Frequencies enter once: sum lambda_i v_i v_i^T, as if columns were scaled by sqrt(lambda); the covariance "
-    "also subtracts mu mu^T.",
+    correction="Frequencies enter once: sum lambda_i v_i v_i^T, as if columns were scaled by sqrt(lambda); the "
+    "covariance also subtracts mu mu^T.",
     tolerance="1e-12",
     reference="thesis 4.3",
 )
@@ -139,8 +139,8 @@ def two_tokens(draws: Draws) -> Evidence:
     kind="formula",
     status="wrong",
     statement="Two tokens of equal weight lambda have the eigenvalues lambda (1 ± alpha).",
-    correction="lambda^2 (1 ± alpha) for the Gram matrix as printed; lambda (1 ± alpha) only when columns are scaled by "
-    "sqrt(lambda) (4.3a).",
+    correction="lambda^2 (1 ± alpha) for the Gram matrix as printed; lambda (1 ± alpha) only when columns are scaled "
+    "by sqrt(lambda) (4.3a).",
     tolerance="1e-12",
     reference="thesis 4.3.2",
 )
@@ -164,7 +164,8 @@ def equal_weights(draws: Draws) -> Evidence:
     kind="text",
     status="holds",
     statement="Larger cosines spread the spectrum.",
-    correction="Exactly: the variance of the eigenvalues of k unit vectors' Gram matrix is sum_(i != j) alpha_ij^2 / k.",
+    correction="Exactly: the variance of the eigenvalues of k unit vectors' Gram matrix is sum_(i != j) alpha_ij^2 / "
+    "k.",
     tolerance="1e-10",
     reference="thesis 4.3.2",
 )

@@ -16,6 +16,10 @@ CHAPTERS = (
     "chapter_2_spectra",
     "chapter_4",
     "chapter_4_tokens",
+    "chapter_6_scores",
+    "chapter_6_alignment",
+    "chapter_6_spheres",
+    "chapter_6_bounds",
 )
 """Modules of this folder that hold claims, in reading order."""
 

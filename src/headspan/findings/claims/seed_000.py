@@ -92,8 +92,8 @@ def invisible_shifts(draws: Draws) -> Evidence:
     kind="code",
     status="wrong",
     statement="The code for bases of null and row space transposes a matrix that has fewer rows than columns.",
-    correction="It must transpose one that has more. As printed both orientations end at 768 x 64, whose right singular "
-    "vectors live in R^64: the null space is empty, all angles are 0. Docstring and labels are exchanged too.",
+    correction="It must transpose one that has more. As printed both orientations end at 768 x 64, whose right "
+    "singular vectors live in R^64: the null space is empty, all angles are 0. Docstring and labels are exchanged too.",
     tolerance="shapes exact",
     reference="null_row_basis",
 )
@@ -192,8 +192,8 @@ def decomposition(draws: Draws) -> Evidence:
     kind="code",
     status="wrong",
     statement="The attention space of a head is the union of both row spaces.",
-    correction="A union of two subspaces is not one, and the function is not given. Their sum is meant: the span of both "
-    "bases, of 128 dimensions in general position.",
+    correction="A union of two subspaces is not one, and the function is not given. Their sum is meant: the span of "
+    "both bases, of 128 dimensions in general position.",
     tolerance="dimension exact; 1e-10",
     reference="union_subspace",
 )
@@ -220,8 +220,9 @@ def union(draws: Draws) -> Evidence:
     kind="formula",
     status="holds",
     statement="The Grassmann distance is the root of the sum of squared principal angles.",
-    correction="Its largest value is (pi/2) sqrt k, 17.77 for k = 128; random spaces of 128 dimensions are 13.82 apart, "
-    "of 64 dimensions 10.62. It does not see the basis. Twelve spaces of 128 dimensions cannot all be orthogonal.",
+    correction="Its largest value is (pi/2) sqrt k, 17.77 for k = 128; random spaces of 128 dimensions are 13.82 "
+    "apart, of 64 dimensions 10.62. It does not see the basis. Twelve spaces of 128 dimensions cannot all be "
+    "orthogonal.",
     tolerance="baseline 1 %; invariance 1e-10",
     reference="grassmann_distance",
 )

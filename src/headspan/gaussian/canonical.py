@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headspan.errors import ShapeError
@@ -116,6 +116,32 @@ def _information(Sxx: Tensor, Syy: Tensor, Sxy: Tensor) -> Tensor:
         Sxx, Syy, Sxy = Syy, Sxx, Sxy.mT
     Lx, regular_x = cholesky(Sxx)
     Ly, regular_y = cholesky(Syy)
+    return _from_factors(Lx, regular_x, Sxx, Ly, regular_y, Syy, Sxy)
+
+
+def information_of_factored(
+    Lx: Float[Tensor, "p p"],
+    regular_x: Bool[Tensor, ""],
+    Sxx: Float[Tensor, "p p"],
+    Ly: Float[Tensor, "n q q"],
+    regular_y: Bool[Tensor, " n"],
+    Syy: Float[Tensor, "n q q"],
+    Sxy: Float[Tensor, "n p q"],
+) -> Float[Tensor, " n"]:
+    """I(x; y_j) of one x with many y_j, whose covariances are factored already (`factors.cholesky`)."""
+
+    def piece(Ly: Tensor, regular_y: Tensor, Syy: Tensor, Sxy: Tensor) -> Tensor:
+        n = len(Sxy)
+        return _from_factors(
+            Lx.expand(n, *Lx.shape), regular_x.expand(n), Sxx.expand(n, *Sxx.shape), Ly, regular_y, Syy, Sxy
+        )
+
+    return in_cache(piece, Ly, regular_y, Syy, Sxy)
+
+
+def _from_factors(
+    Lx: Tensor, regular_x: Tensor, Sxx: Tensor, Ly: Tensor, regular_y: Tensor, Syy: Tensor, Sxy: Tensor
+) -> Tensor:
     # |Syy| / |Syy - Sxy^T Sxx^-1 Sxy| = prod 1 / (1 - rho^2): y's volume before and after x is known.
     X = torch.linalg.solve_triangular(Lx, Sxy, upper=False)
     left, regular = cholesky(torch.baddbmm(Syy, X.mT, X, alpha=-1))

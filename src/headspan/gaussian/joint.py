@@ -23,12 +23,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.errors import ShapeError
-from headspan.gaussian.canonical import mutual_information
+from headspan.gaussian.canonical import information_of_factored
 from headspan.gaussian.discrete import probabilities
 from headspan.gaussian.estimates import sample_moments
-from headspan.gaussian.factors import covariance
+from headspan.gaussian.factors import cholesky, covariance
 from headspan.gaussian.information import entropy
 from headspan.subspaces.precision import promoted, require_finite
+from headspan.threads import one_thread
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def token_entropies(joint: Joint) -> Float[Tensor, " n"]:
 
 
 def pairwise_information(joint: Joint) -> Float[Tensor, "n n"]:
-    """I(x_i; x_j) of all pairs, in nats, one row of blocks at a time.
+    """I(x_i; x_j) of all pairs, in nats, one row of blocks at a time; every Sigma_ii is factored once.
 
     Returns
     -------
@@ -200,10 +201,15 @@ def pairwise_information(joint: Joint) -> Float[Tensor, "n n"]:
     """
     S = joint.marginals()
     n = len(S)
+    with one_thread():
+        L, regular = cholesky(S)
     out = torch.full((n, n), torch.inf, dtype=S.dtype, device=S.device)
     for i in range(n - 1):
-        out[i, i + 1 :] = mutual_information(S[i], S[i + 1 :], joint.row(i)[i + 1 :])
-        out[i + 1 :, i] = out[i, i + 1 :]
+        after = slice(i + 1, n)
+        out[i, after] = information_of_factored(
+            L[i], regular[i], S[i], L[after], regular[after], S[after], joint.row(i)[after]
+        )
+        out[after, i] = out[i, after]
     return out
 
 

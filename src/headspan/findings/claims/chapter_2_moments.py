@@ -30,7 +30,8 @@ def likelihood(draws: Draws) -> Evidence:
     logs = []
     for unbiased in (False, True):
         mean, S = sample_moments(x, unbiased=unbiased)
-        logs.append(float(torch.distributions.MultivariateNormal(mean, S).log_prob(x).sum()))
+        law = torch.distributions.MultivariateNormal(mean, S)
+        logs.append(float(law.log_prob(x).sum()))  # type: ignore[no-untyped-call]
     gain = logs[0] - logs[1]
     return Evidence(
         printed=(at_most("gain of divisor n", gain, 0.0),),
@@ -69,11 +70,12 @@ def _volume_draws(draws: Draws, S: Tensor, count: int) -> Tensor:
     half = S.diagonal().sqrt()
     x = (2 * draws.uniform(count, len(S)) - 1) * half
     inside = (x * torch.linalg.solve(S, x.T).T).sum(1) <= 1
-    return inside.double() * (2 * half).prod()
+    volumes: Tensor = inside.double() * (2 * half).prod()
+    return volumes
 
 
 def _ball(d: int) -> float:
-    return math.pi ** (d / 2) / math.gamma(d / 2 + 1)
+    return float(math.pi ** (d / 2) / math.gamma(d / 2 + 1))
 
 
 @claim(

@@ -19,7 +19,8 @@ claim = ClaimsOf("003")
 
 
 def _singular_values(draws: Draws, m: int, n: int, sigma: float, count: int) -> Tensor:
-    return torch.linalg.svdvals(draws.normal(count, m, n, sd=sigma))
+    values: Tensor = torch.linalg.svdvals(draws.normal(count, m, n, sd=sigma))
+    return values
 
 
 @claim(
@@ -159,9 +160,9 @@ def symmetric_law(draws: Draws) -> Evidence:
     reference="thesis 2.5",
 )
 def xavier_shapes(draws: Draws) -> Evidence:
-    m, n = 150, 600
+    m, n = 400, 1600
     sigma = math.sqrt(2 / (m + n))
-    squares = _singular_values(draws, m, n, sigma, 4) ** 2
+    squares = (sigma * random_singular_values(m, n, 10, draws.seed())) ** 2
     low, high = mp_edges(m, n, sigma)
     return Evidence(
         truth=(

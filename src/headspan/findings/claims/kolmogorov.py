@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def ks_distance(share: Tensor) -> float:
-    """Largest gap between the steps of the draws and their law, given F(draw) of every draw; in [0, 1], small if it fits."""
+    """Largest gap between the steps of draws and their law, given F(draw) of all; in [0, 1], 0 for a perfect fit."""
     ordered = share.flatten().sort().values
     steps = torch.arange(len(ordered) + 1, dtype=torch.float64) / len(ordered)
     return float(torch.maximum((ordered - steps[:-1]).max(), (steps[1:] - ordered).max()))

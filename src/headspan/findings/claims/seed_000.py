@@ -68,7 +68,8 @@ def invisible_shifts(draws: Draws) -> Evidence:
     x, y = draws.normal(2, 10, D)
 
     def scores(v: Tensor, w: Tensor, key: Tensor = W_K) -> Tensor:
-        return (x + v) @ W_Q @ ((y + w) @ key).T
+        found: Tensor = (x + v) @ W_Q @ ((y + w) @ key).T
+        return found
 
     zero, common = torch.zeros(D, dtype=torch.float64), draws.normal(D)
     hidden = scores(null_space(W_Q).basis[:, 0], null_space(W_K).basis[:, 0])

@@ -55,6 +55,7 @@ from headspan.gaussian.softmax_paths import (
     softmax_path,
     sphere_alignment,
 )
+from headspan.gaussian.studies import EntropyStudy, PathStudy, entropy_study, path_study
 from headspan.gaussian.sweep_of_mixing import MixingSweep, mixing_sweep
 from headspan.gaussian.token_course import (
     TokenCourse,
@@ -71,7 +72,9 @@ __all__ = [
     "AttentionWeights",
     "CosineFit",
     "DataDependence",
+    "EntropyStudy",
     "MixingSweep",
+    "PathStudy",
     "PatternRank",
     "SoftmaxPath",
     "TokenCourse",
@@ -81,6 +84,7 @@ __all__ = [
     "cosine_fit",
     "data_dependence",
     "energy_rank",
+    "entropy_study",
     "exp_departure",
     "expected_collision",
     "expected_entropy",
@@ -103,6 +107,7 @@ __all__ = [
     "mixing_sweep",
     "opposite_step",
     "opposite_threshold",
+    "path_study",
     "pattern_rank",
     "predicted_entropy",
     "random_layers",

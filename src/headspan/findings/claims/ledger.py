@@ -8,7 +8,19 @@ from importlib import import_module
 from headspan.errors import HeadspanError
 from headspan.findings.claims.claim import DOCUMENTS, STATUSES, Claim
 
-CHAPTERS = ("chapter_2",)
+CHAPTERS = (
+    "seed_001",
+    "seed_002",
+    "chapter_2",
+    "chapter_5_exponentials",
+    "chapter_5_spheres",
+    "chapter_5_divergence",
+    "chapter_5_ratios",
+    "chapter_7_attention",
+    "chapter_7_collapse",
+    "chapter_8",
+    "seed_004",
+)
 """Modules of this folder that hold claims, in reading order."""
 
 

@@ -10,7 +10,10 @@ from headspan.findings.claims.claim import DOCUMENTS, STATUSES, Claim
 
 CHAPTERS = (
     "seed_001",
+    "seed_001_gpt2",
     "seed_002",
+    "seed_002_models",
+    "seed_002_directions",
     "chapter_2",
     "chapter_5_exponentials",
     "chapter_5_spheres",

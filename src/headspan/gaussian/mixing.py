@@ -2,7 +2,9 @@ r"""Attention layers in a row on a sequence, without a model: how fast tokens be
 
 One layer, in row vectors, for tokens X [n, d]:
 
-    A = softmax(X W_Q (X W_K)^T / scale),   X' = beta A X W_V + (1 - beta) X,   then LayerNorm where asked for.
+    A = softmax(X W_Q (X W_K)^T / scale),   X' = beta A X W_V + (1 - beta) X,   then LayerNorm where asked for,
+
+with a sum over heads of A X W_V where there are several.
 
 A is a stochastic matrix, so without skip (beta = 1) it pulls tokens together; W_V, and A following X, may pull them
 apart. With random weights of Xavier's scale tokens collapse doubly fast. Small weights alone do not force
@@ -26,7 +28,10 @@ from headspan.subspaces.precision import require_finite
 
 
 class AttentionWeights(NamedTuple):
-    """One layer of one head: W_Q and W_K are [..., d, k], W_V is [..., d, d] (values already written back)."""
+    """One layer: W_Q and W_K are [d, k], W_V is [d, d], values already written back (W_V W_O of a model's head).
+
+    With a leading axis of heads, [head, d, k] and [head, d, d], what the heads write is added up.
+    """
 
     W_Q: Tensor
     W_K: Tensor
@@ -54,24 +59,27 @@ def attention_pattern(
 
 
 def attention_layer(
-    X: Float[Tensor, "*#batch n d"],
+    X: Float[Tensor, "*batch n d"],
     weights: AttentionWeights,
     beta: float = 1.0,
     norm: bool = False,
     scale: float | None = None,
     causal: bool = False,
-) -> tuple[Float[Tensor, "*#batch n d"], Float[Tensor, "*#batch n n"]]:
-    """The tokens after one layer, beta of attention and 1 - beta of skip, and the attention pattern."""
+) -> tuple[Float[Tensor, "*batch n d"], Float[Tensor, "*heads n n"]]:
+    """The tokens after one layer, beta of attention and 1 - beta of skip, and the pattern [..., (head,) n, n]."""
     if not 0 <= beta <= 1:
         raise ShapeError(f"the share of attention beside the skip needs to be in [0, 1], found {beta:g}")
     d = X.shape[-1]
-    shapes = [tuple(w.shape[-2:]) for w in weights]
-    if shapes[0] != shapes[1] or shapes[0][0] != d or shapes[2] != (d, d):
+    shapes = [tuple(w.shape) for w in weights]
+    if shapes[0] != shapes[1] or shapes[0][-2] != d or shapes[2] != (*shapes[0][:-2], d, d) or len(shapes[0]) > 3:
         raise ShapeError(
-            f"tokens of width {d} need W_Q and W_K of one shape ({d}, k) and W_V of ({d}, {d}), found {shapes}"
+            f"tokens of width {d} need W_Q and W_K of ([head,] {d}, k) and W_V of ([head,] {d}, {d}), found {shapes}"
         )
-    pattern = attention_pattern(X, weights.W_Q, weights.W_K, scale, causal)
-    after = beta * (pattern @ (X @ weights.W_V)) + (1 - beta) * X
+    several = weights.W_Q.ndim == 3
+    tokens = X[..., None, :, :] if several else X
+    pattern = attention_pattern(tokens, weights.W_Q, weights.W_K, scale, causal)
+    moved = pattern @ (tokens @ weights.W_V)
+    after = beta * (moved.sum(-3) if several else moved) + (1 - beta) * X
     require_finite(after, "tokens after attention")
     return (layer_norm(after) if norm else after), pattern
 

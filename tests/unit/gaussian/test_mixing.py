@@ -48,6 +48,23 @@ def test_a_layer_is_torchs_attention(causal: bool) -> None:
     np.testing.assert_allclose(pattern.sum(-1), 1.0)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_several_heads_add_up_to_torchs_multi_head_attention(causal: bool) -> None:
+    """W_V of a head is what it reads times what it writes, as a model's own weights are handed over."""
+    d, heads = 12, 3
+    packed, out, X = normal(3 * d, d), normal(d, d, seed=1), normal(2, 5, d, seed=2)
+    mask = torch.ones(5, 5, dtype=torch.bool).triu(1) if causal else None
+    expected, patterns = torch.nn.functional.multi_head_attention_forward(
+        *(X.transpose(0, 1),) * 3, d, heads, packed, None, None, None, False, 0.0, out, None,
+        attn_mask=mask, average_attn_weights=False,
+    )  # fmt: skip
+    W_Q, W_K, W_V = packed.reshape(3, heads, d // heads, d).mT
+    weights = AttentionWeights(W_Q, W_K, W_V @ out.T.reshape(heads, d // heads, d))
+    found, pattern = attention_layer(X, weights, causal=causal)
+    np.testing.assert_allclose(found, expected.transpose(0, 1), atol=1e-10)
+    np.testing.assert_allclose(pattern, patterns, atol=1e-10)
+
+
 def test_skip_and_norm_enter_as_stated() -> None:
     X, (weights,) = normal(5, 8), random_layers(8, 1, seeded(1))
     whole, _ = attention_layer(X, weights)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headspan.errors import ShapeError
-from headspan.figures.mixing import entropy_over_variance, token_courses
+from headspan.figures.mixture import entropy_over_variance, token_courses
 from headspan.figures.slerp import divergence_along_paths
 from headspan.gaussian import entropy_study, expected_entropy, path_study, random_layers, token_course
 

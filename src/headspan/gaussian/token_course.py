@@ -22,6 +22,7 @@ from torch import Tensor
 
 from headspan.errors import ShapeError
 from headspan.gaussian.mixing import AttentionWeights, layers_applied
+from headspan.subspaces import orthonormal_basis
 from headspan.subspaces.precision import require_finite
 
 
@@ -70,16 +71,18 @@ def sampled_information(x: Float[Tensor, "samples p"], y: Float[Tensor, "samples
     """Gaussian mutual information of two vectors from paired samples, in nats, through canonical correlations.
 
     >= 0 and infinite where one determines the other linearly. Biased upwards: independent vectors give about
-    p q / (2 samples), which is subtracted (so that small values may come out below 0).
+    p q / (2 samples), p and q the ranks of the samples, which is subtracted (so small values may come out below 0).
     """
     samples, p, q = len(x), x.shape[-1], y.shape[-1]
     if len(y) != samples or samples <= p + q:
         raise ShapeError(
             f"information between {p} and {q} coordinates needs more than {p + q} samples, found {samples}, {len(y)}"
         )
-    bases = [torch.linalg.qr(side.double() - side.double().mean(0)).Q for side in (x, y)]
-    rho = torch.linalg.svdvals(bases[0].mT @ bases[1]).clamp(max=1)
-    return float(-0.5 * torch.log1p(-rho.square()).sum()) - p * q / (2 * samples)
+    # Bases of the true rank: after LayerNorm one coordinate follows from the others, and must not count as shared.
+    first, second = (orthonormal_basis(side.double() - side.double().mean(0)) for side in (x, y))
+    rho = torch.linalg.svdvals(first.basis.mT @ second.basis).clamp(max=1)
+    bias = float(first.rank) * float(second.rank) / (2 * samples)
+    return float(-0.5 * torch.log1p(-rho.square()).sum()) - bias
 
 
 def information_by_distance(X: Float[Tensor, "samples n d"]) -> Float[Tensor, " n-1"]:

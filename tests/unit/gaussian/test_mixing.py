@@ -156,6 +156,14 @@ def test_sampled_information_is_that_of_a_known_correlation() -> None:
     assert sampled_information(x[:, :2], x @ normal(3, 3, seed=9)) > 15
 
 
+def test_coordinates_that_follow_from_others_add_no_information() -> None:
+    """As after LayerNorm, where coordinates sum to 0: neither a spurious correlation, nor bias taken off twice."""
+    x, y = normal(2000, 3, seed=7), normal(2000, 3, seed=8) + 0.5 * normal(2000, 3, seed=7)
+    plain = sampled_information(x, y)
+    wider = [torch.cat([side, -side.sum(-1, keepdim=True), torch.ones(2000, 1)], -1) for side in (x, y)]
+    assert sampled_information(*wider) == pytest.approx(plain, abs=1e-9)
+
+
 def test_information_falls_with_the_distance_of_tokens() -> None:
     """An autoregression of order 1: I at distance k is -1/2 log(1 - a^(2 k)) per coordinate."""
     a, steps = 0.8, [normal(30_000, 1, seed=1)]

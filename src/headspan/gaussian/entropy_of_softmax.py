@@ -25,7 +25,7 @@ from scipy.interpolate import RectBivariateSpline  # type: ignore[import-untyped
 from torch import Tensor
 
 from headspan.errors import ShapeError
-from headspan.gaussian.lognormal import _variance
+from headspan.gaussian.lognormal import checked_variance
 from headspan.subspaces.precision import require_finite
 
 _STEP, _TAIL = 0.25, 9.0
@@ -87,7 +87,7 @@ def _integrals(variance: float, n: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _by_variance(variance: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """Mean entropy and mean sum of squared weights, one pass per distinct variance."""
-    variance, n = torch.broadcast_tensors(_variance(variance), _lengths(keys))  # type: ignore[no-untyped-call]
+    variance, n = torch.broadcast_tensors(checked_variance(variance), _lengths(keys))  # type: ignore[no-untyped-call]
     if variance.numel() and float(variance.max()) > LARGEST_VARIANCE:
         raise ShapeError(f"logit variances up to {LARGEST_VARIANCE:g} are tabulated, found {float(variance.max()):.4g}")
     entropy, squares = torch.empty_like(variance), torch.empty_like(variance)
@@ -157,7 +157,7 @@ def predicted_entropy(variance: Float[Tensor, "*#shape"], keys: Int[Tensor, "*#s
         float64, in [0, log n]; within 1e-6 nats of `expected_entropy` (measured over variances 0 to 400 and 2 to 2^24
         keys). 0 for one key.
     """
-    variance, n = torch.broadcast_tensors(_variance(variance), _lengths(keys))  # type: ignore[no-untyped-call]
+    variance, n = torch.broadcast_tensors(checked_variance(variance), _lengths(keys))  # type: ignore[no-untyped-call]
     logs = n.log()
     across = variance.clamp(max=LARGEST_VARIANCE).sqrt().asinh()
     found: np.ndarray = _table().ev(across.numpy(), logs.clamp(min=math.log(2)).numpy())
@@ -168,7 +168,7 @@ def predicted_entropy(variance: Float[Tensor, "*#shape"], keys: Int[Tensor, "*#s
 
 def flat_entropy(variance: Float[Tensor, "*#shape"], keys: Int[Tensor, "*#shape"]) -> Float[Tensor, "*#shape"]:
     """log n - v / 2, the entropy of a softmax over many logits of small variance; meaningless where v > 2 log n."""
-    return _lengths(keys).log() - _variance(variance) / 2
+    return _lengths(keys).log() - checked_variance(variance) / 2
 
 
 def sampled_entropy(logits: Float[Tensor, "draws n"]) -> tuple[float, float]:

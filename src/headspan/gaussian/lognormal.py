@@ -24,7 +24,7 @@ from headspan.errors import ShapeError
 from headspan.subspaces.precision import require_finite
 
 
-def _variance(variance: Tensor) -> Tensor:
+def checked_variance(variance: Tensor) -> Tensor:
     """`variance` in float64, checked."""
     variance = variance.double()
     require_finite(variance, "a variance of logits")
@@ -35,12 +35,12 @@ def _variance(variance: Tensor) -> Tensor:
 
 def lognormal_mean(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """E e^x = e^(mean + variance / 2) of Gaussian x; > 0, and 1 for a constant 0 (thesis 5.1, corrected)."""
-    return (mean.double() + _variance(variance) / 2).exp()
+    return (mean.double() + checked_variance(variance) / 2).exp()
 
 
 def lognormal_variance(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Var e^x = (e^v - 1) e^(2 mean + v) of Gaussian x with variance v; >= 0."""
-    v = _variance(variance)
+    v = checked_variance(variance)
     return torch.expm1(v) * (2 * mean.double() + v).exp()
 
 
@@ -157,7 +157,7 @@ def fenton_wilkinson_distance(n: int, variance: float, draws: int, seed: int) ->
     """
     if n < 1 or draws < 1:
         raise ShapeError(f"a normaliser needs at least 1 logit and 1 draw, found {n} and {draws}")
-    v = _variance(torch.tensor(variance))
+    v = checked_variance(torch.tensor(variance))
     generator = torch.Generator().manual_seed(seed)
     rows = max(1, 2**22 // n)
     sums = [

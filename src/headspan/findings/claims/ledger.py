@@ -10,16 +10,29 @@ from headspan.findings.claims.claim import DOCUMENTS, STATUSES, Claim
 
 CHAPTERS = (
     "seed_000",
+    "seed_001",
+    "seed_001_gpt2",
+    "seed_002",
+    "seed_002_models",
+    "seed_002_directions",
     "chapter_2_moments",
     "chapter_2_information",
     "chapter_2_attention",
     "chapter_2_spectra",
     "chapter_4",
     "chapter_4_tokens",
+    "chapter_5_exponentials",
+    "chapter_5_spheres",
+    "chapter_5_divergence",
+    "chapter_5_ratios",
     "chapter_6_scores",
     "chapter_6_alignment",
     "chapter_6_spheres",
     "chapter_6_bounds",
+    "chapter_7_attention",
+    "chapter_7_collapse",
+    "chapter_8",
+    "seed_004",
 )
 """Modules of this folder that hold claims, in reading order."""
 

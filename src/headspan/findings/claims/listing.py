@@ -1,4 +1,4 @@
-"""The ledger as a page: one table per document and chapter, with the numbers each verdict rests on."""
+"""The ledger as a page: one table per document, with the numbers each verdict rests on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from headspan.findings.claims.claim import DOCUMENTS, STATUSES
 from headspan.findings.claims.examining import Examination
 from headspan.findings.claims.trial import Evidence, Trial
 
+INTRODUCTION = """\
+# Claims
+
+What the documents behind headspan say, whether it is so, and the numbers that show it. Statements are in our own words.
+`headspan claims` runs every check again; `headspan claims --id 6.33` shows one in full.
+
+A claim **holds**, holds **asymptotically** or **approximately** (with the error given), is **wrong** (then the right
+form is in the fourth column, and the check shows both halves: the printed form fails, the right one passes), is
+**observational** (about a trained model, checked where that model is at hand) or was **not reproduced**. In the
+evidence, `measured = expected ± slack` is a trial that came out, `≠` one that did not. Random numbers are seeded;
+verdicts do not hang on the seed. Logarithms are natural.
+"""
 COLUMNS = ("id", "claim", "status", "what is right", "tolerance", "evidence", "verdict")
 SMALL = 1e-9
 SIGNS = {"equals": "=", "at most": "≤", "at least": "≥"}
@@ -61,8 +73,8 @@ def summary(examinations: Sequence[Examination]) -> str:
 
 
 def markdown(examinations: Sequence[Examination]) -> str:
-    """The whole ledger as Markdown."""
-    lines = [summary(examinations), ""]
+    """The whole ledger as a page of Markdown."""
+    lines = [INTRODUCTION, summary(examinations), ""]
     for document, group in groupby(examinations, key=lambda examination: examination.claim.document):
         lines += [f"## {document}: {DOCUMENTS[document]}", ""]
         lines += [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]

@@ -1,0 +1,50 @@
+"""The page of claims says what the ledger says."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+from headspan.findings.claims import Examination, ledger
+from headspan.findings.claims.listing import COLUMNS, INTRODUCTION, markdown
+
+PAGE = Path(__file__).parents[3] / "docs" / "claims.md"
+AGAIN = "make it again: headspan claims --markdown --model gpt2=... --model minilm=... > docs/claims.md"
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of every row of the page's tables."""
+    lines = [line for line in page.splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return [row for row in cells if tuple(row) != COLUMNS]
+
+
+def test_the_page_is_that_of_this_ledger() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page.startswith(INTRODUCTION), AGAIN
+    expected = rows(markdown([Examination(claim, "skipped") for claim in ledger()]))
+    assert [row[:5] for row in rows(page)] == [row[:5] for row in expected], AGAIN
+
+
+def test_everything_on_the_page_passed_or_says_why_it_was_skipped() -> None:
+    claims = {claim.id: claim for claim in ledger()}
+    for name, *_, evidence, verdict in rows(PAGE.read_text(encoding="utf-8")):
+        assert verdict == ("skipped" if claims[name].check is None else "pass"), f"{name}: {AGAIN}"
+        assert evidence
+
+
+def test_all_published_claims_are_there_with_their_status() -> None:
+    published = [claim for claim in ledger() if claim.document in ("000", "003", "004") and claim.kind != "added"]
+    assert len(published) == 158
+    assert Counter(claim.status for claim in published) == {
+        "wrong": 72,
+        "holds": 52,
+        "approximate": 17,
+        "asymptotic": 7,
+        "observational": 9,
+        "not reproduced": 1,
+    }
+    others = Counter(claim.document for claim in ledger())
+    assert others["001"] >= 10
+    assert others["002"] >= 10

@@ -157,7 +157,7 @@ def fenton_wilkinson_distance(n: int, variance: float, draws: int, seed: int) ->
     """
     if n < 1 or draws < 1:
         raise ShapeError(f"a normaliser needs at least 1 logit and 1 draw, found {n} and {draws}")
-    v = checked_variance(torch.tensor(variance))
+    v = checked_variance(torch.tensor(variance, dtype=torch.float64))
     generator = torch.Generator().manual_seed(seed)
     rows = max(1, 2**22 // n)
     sums = [

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.errors import ShapeError
+from headspan.gaussian.estimates import log_determinant_bias
 from headspan.gaussian.mixing import AttentionWeights, layers_applied
 from headspan.subspaces import orthonormal_basis
 from headspan.subspaces.precision import require_finite
@@ -70,8 +71,14 @@ def token_rank(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
 def sampled_information(x: Float[Tensor, "samples p"], y: Float[Tensor, "samples q"]) -> float:
     """Gaussian mutual information of two vectors from paired samples, in nats, through canonical correlations.
 
-    >= 0 and infinite where one determines the other linearly. Biased upwards: independent vectors give about
-    p q / (2 samples), p and q the ranks of the samples, which is subtracted (so small values may come out below 0).
+    Taken from bases of the samples, not from their covariance as in `information_estimate`: squaring would cost half
+    the digits, and tokens about to collapse have none to spare. Directions the samples do not have are not counted.
+
+    Returns
+    -------
+    float
+        0 on average for independent vectors (the plug-in value, less its bias under Gaussian samples); inf where one
+        fixes a direction of the other.
     """
     samples, p, q = len(x), x.shape[-1], y.shape[-1]
     if len(y) != samples or samples <= p + q:
@@ -81,7 +88,9 @@ def sampled_information(x: Float[Tensor, "samples p"], y: Float[Tensor, "samples
     # Bases of the true rank: after LayerNorm one coordinate follows from the others, and must not count as shared.
     first, second = (orthonormal_basis(side.double() - side.double().mean(0)) for side in (x, y))
     rho = torch.linalg.svdvals(first.basis.mT @ second.basis).clamp(max=1)
-    bias = float(first.rank) * float(second.rank) / (2 * samples)
+    ranks = int(first.rank), int(second.rank)
+    single = sum(log_determinant_bias(rank, samples) for rank in ranks)
+    bias = 0.5 * (single - log_determinant_bias(sum(ranks), samples))
     return float(-0.5 * torch.log1p(-rho.square()).sum()) - bias
 
 

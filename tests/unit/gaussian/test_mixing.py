@@ -14,6 +14,7 @@ from headspan.gaussian import (
     attention_layer,
     attention_pattern,
     information_by_distance,
+    information_estimate,
     layer_norm,
     layers_applied,
     mean_cosine,
@@ -162,6 +163,20 @@ def test_coordinates_that_follow_from_others_add_no_information() -> None:
     plain = sampled_information(x, y)
     wider = [torch.cat([side, -side.sum(-1, keepdim=True), torch.ones(2000, 1)], -1) for side in (x, y)]
     assert sampled_information(*wider) == pytest.approx(plain, abs=1e-9)
+
+
+def test_sampled_information_agrees_with_that_of_the_covariance() -> None:
+    x, y = normal(300, 3, seed=7), normal(300, 2, seed=8) + normal(300, 3, seed=7)[:, :2]
+    assert sampled_information(x, y) == pytest.approx(float(information_estimate(x, y)), abs=1e-10)
+
+
+def test_information_is_followed_into_the_collapse() -> None:
+    """Finite while anything sets tokens apart, then infinite; never an error, never NaN."""
+    found = token_course(normal(400, 4, 3), random_layers(3, 12, seeded(0))).information
+    assert not found.isnan().any()
+    assert (found[1:] > 0.5).all()
+    zero, eye = torch.zeros(3, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64)
+    assert float(token_course(normal(400, 4, 3), [AttentionWeights(zero, zero, eye)]).information[1]) > 30
 
 
 def test_information_falls_with_the_distance_of_tokens() -> None:

@@ -10,7 +10,15 @@ from torch import Tensor
 from headspan.findings.claims.claim import ClaimsOf
 from headspan.findings.claims.draws import Draws
 from headspan.findings.claims.trial import Evidence, at_least, at_most, equals, mean_is, near, same
-from headspan.gaussian import data_dependence, expected_entropy, layer_norm, softmax_entropy
+from headspan.gaussian import (
+    JointGaussian,
+    data_dependence,
+    expected_entropy,
+    layer_norm,
+    mixture_moments,
+    mutual_information,
+    softmax_entropy,
+)
 
 claim = ClaimsOf("003")
 N, D = 3, 2
@@ -31,8 +39,11 @@ def _block(covariance: Tensor, i: int, j: int) -> Tensor:
 
 def _information(covariance: Tensor) -> Tensor:
     """Mutual information of the first two tokens."""
-    both = covariance[: 2 * D, : 2 * D]
-    return 0.5 * (torch.logdet(_block(both, 0, 0)) + torch.logdet(_block(both, 1, 1)) - torch.logdet(both))
+    return mutual_information(_block(covariance, 0, 0), _block(covariance, 1, 1), _block(covariance, 0, 1))
+
+
+def _joint(mean: Tensor, covariance: Tensor) -> JointGaussian:
+    return JointGaussian(mean.reshape(N, D), covariance.reshape(N, D, N, D).transpose(1, 2))
 
 
 @claim(
@@ -46,7 +57,7 @@ def _information(covariance: Tensor) -> Tensor:
 )
 def attention_covariance(draws: Draws) -> Evidence:
     mean, covariance, weights = _sequence(draws)
-    whole = _mixed(weights) @ covariance @ _mixed(weights).T
+    whole = _joint(mean, covariance).attended(weights).dense()
     summed = torch.zeros(D, D, dtype=torch.float64)
     for i in range(N):
         for j in range(N):
@@ -56,6 +67,7 @@ def attention_covariance(draws: Draws) -> Evidence:
     return Evidence(
         truth=(
             same("block of tokens 1 and 2", _block(whole, 0, 1), summed, 1e-12),
+            same("all blocks", whole, _mixed(weights) @ covariance @ _mixed(weights).T, 1e-12),
             at_most("relative error of the sampled covariance", off, 0.01),
         )
     )
@@ -73,10 +85,8 @@ def attention_covariance(draws: Draws) -> Evidence:
 )
 def not_a_mixture(draws: Draws) -> Evidence:
     mean, covariance, weights = _sequence(draws)
-    combined = _block(_mixed(weights) @ covariance @ _mixed(weights).T, 0, 0)
-    tokens, centre = mean.reshape(N, D), weights[0] @ mean.reshape(N, D)
-    mixture = sum(weights[0, i] * (_block(covariance, i, i) + torch.outer(tokens[i], tokens[i])) for i in range(N))
-    mixture = mixture - torch.outer(centre, centre)
+    combined = _joint(mean, covariance).attended(weights).marginals()[0]
+    mixture = mixture_moments(_joint(mean, covariance), weights)[1][0]
     x = draws.gaussian(mean, covariance, 400_000).reshape(-1, N, D)
     sampled = torch.cov(torch.einsum("i,sid->sd", weights[0], x).T)
 

@@ -28,7 +28,9 @@ from headspan.gaussian.factors import (
     flat,
     in_cache,
     log_determinant,
+    rescaled,
     support,
+    unit_scale,
     whitening,
 )
 from headspan.subspaces.precision import require_finite
@@ -191,8 +193,8 @@ def _total(S: Tensor, sizes: Sequence[int]) -> Tensor:
         pick = ~regular
         W = [whitening(block[pick]) for block in blocks]
         full = torch.stack([torch.block_diag(*parts) for parts in zip(*W, strict=True)])  # type: ignore[no-untyped-call]
-        joint = full.mT @ S[pick] @ full
-        values, _, _ = support((joint + joint.mT) / 2)
+        support(rescaled(S[pick], unit_scale(S[pick])), "the covariance of all parts")
+        values = torch.linalg.eigvalsh(full.mT @ S[pick] @ full)
         # Directions without spread in their own part are rows of 0: as many as eigenvalues that say nothing.
         idle = (full.abs().amax(-2) == 0).sum(-1)
         place = torch.arange(S.shape[-1]).expand_as(values) < idle.unsqueeze(-1)

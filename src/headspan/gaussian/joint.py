@@ -98,7 +98,13 @@ class SampledJoint:
     """
 
     mean: Float[Tensor, "n d"]
-    factor: Float[Tensor, "k n d"]
+    factor: Float[Tensor, "k _n _d"]
+
+    def __post_init__(self) -> None:
+        if self.factor.shape[1:] != self.mean.shape:
+            raise ShapeError(
+                f"a factor needs shape [k, {', '.join(map(str, self.mean.shape))}], found {self.factor.shape}"
+            )
 
     @staticmethod
     def from_samples(x: Float[Tensor, "N n d"]) -> SampledJoint:

@@ -28,7 +28,9 @@ from headspan.gaussian.factors import (
     flat,
     in_cache,
     log_determinant,
+    rescaled,
     support,
+    unit_scale,
     whitening,
 )
 from headspan.subspaces.precision import require_finite
@@ -116,39 +118,37 @@ def _information(Sxx: Tensor, Syy: Tensor, Sxy: Tensor) -> Tensor:
         Sxx, Syy, Sxy = Syy, Sxx, Sxy.mT
     Lx, regular_x = cholesky(Sxx)
     Ly, regular_y = cholesky(Syy)
-    return _from_factors(Lx, regular_x, Sxx, Ly, regular_y, Syy, Sxy)
+    X = torch.linalg.solve_triangular(Lx, Sxy, upper=False)
+    return _from_factors(X, Ly, regular_x & regular_y, Sxx, Syy, Sxy)
 
 
 def information_of_factored(
     Lx: Float[Tensor, "p p"],
-    regular_x: Bool[Tensor, ""],
-    Sxx: Float[Tensor, "p p"],
     Ly: Float[Tensor, "n q q"],
-    regular_y: Bool[Tensor, " n"],
+    regular: Bool[Tensor, " n"],
+    Sxx: Float[Tensor, "p p"],
     Syy: Float[Tensor, "n q q"],
     Sxy: Float[Tensor, "n p q"],
 ) -> Float[Tensor, " n"]:
-    """I(x; y_j) of one x with many y_j, whose covariances are factored already (`factors.cholesky`)."""
+    """I(x; y_j) of one x with many y_j, whose covariances are factored already (`factors.cholesky`).
 
-    def piece(Ly: Tensor, regular_y: Tensor, Syy: Tensor, Sxy: Tensor) -> Tensor:
-        n = len(Sxy)
-        return _from_factors(
-            Lx.expand(n, *Lx.shape), regular_x.expand(n), Sxx.expand(n, *Sxx.shape), Ly, regular_y, Syy, Sxy
-        )
+    `regular` says where both factors are to be trusted.
+    """
+    inverse = torch.linalg.solve_triangular(Lx, torch.eye(len(Lx), dtype=Lx.dtype, device=Lx.device), upper=False)
 
-    return in_cache(piece, Ly, regular_y, Syy, Sxy)
+    def piece(Ly: Tensor, regular: Tensor, Syy: Tensor, Sxy: Tensor) -> Tensor:
+        return _from_factors(inverse @ Sxy, Ly, regular, Sxx.expand(len(Sxy), *Sxx.shape), Syy, Sxy)
+
+    return in_cache(piece, Ly, regular, Syy, Sxy)
 
 
-def _from_factors(
-    Lx: Tensor, regular_x: Tensor, Sxx: Tensor, Ly: Tensor, regular_y: Tensor, Syy: Tensor, Sxy: Tensor
-) -> Tensor:
-    # |Syy| / |Syy - Sxy^T Sxx^-1 Sxy| = prod 1 / (1 - rho^2): y's volume before and after x is known.
-    X = torch.linalg.solve_triangular(Lx, Sxy, upper=False)
+def _from_factors(X: Tensor, Ly: Tensor, sure: Tensor, Sxx: Tensor, Syy: Tensor, Sxy: Tensor) -> Tensor:
+    """With X = Lx^-1 Sxy: |Syy| / |Syy - X^T X| = prod 1 / (1 - rho^2), y's volume before and after x is known."""
     left, regular = cholesky(torch.baddbmm(Syy, X.mT, X, alpha=-1))
     ratio = left.diagonal(dim1=-2, dim2=-1) / Ly.diagonal(dim1=-2, dim2=-1)
     out = (-ratio.log().sum(-1)).clamp(min=0)
     # Close to certainty the difference has no digits left; there the correlations themselves decide.
-    open_ = ~(regular & regular_x & regular_y & (ratio.amin(-1) > 1e-4))
+    open_ = ~(regular & sure & (ratio.amin(-1) > 1e-4))
     if bool(open_.any()):
         missing = (1 - _correlations(Sxx[open_], Syy[open_], Sxy[open_]).square()).clamp(min=0)
         out[open_] = -0.5 * torch.where(missing > CERTAIN, missing, 0.0).log().sum(-1)
@@ -191,8 +191,8 @@ def _total(S: Tensor, sizes: Sequence[int]) -> Tensor:
         pick = ~regular
         W = [whitening(block[pick]) for block in blocks]
         full = torch.stack([torch.block_diag(*parts) for parts in zip(*W, strict=True)])  # type: ignore[no-untyped-call]
-        joint = full.mT @ S[pick] @ full
-        values, _, _ = support((joint + joint.mT) / 2)
+        support(rescaled(S[pick], unit_scale(S[pick])), "the covariance of all parts")
+        values = torch.linalg.eigvalsh(full.mT @ S[pick] @ full)
         # Directions without spread in their own part are rows of 0: as many as eigenvalues that say nothing.
         idle = (full.abs().amax(-2) == 0).sum(-1)
         place = torch.arange(S.shape[-1]).expand_as(values) < idle.unsqueeze(-1)

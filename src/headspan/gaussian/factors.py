@@ -36,8 +36,9 @@ def covariance(S: Float[Tensor, "*batch d _d"], what: str = "a covariance") -> F
     for i in range(0, len(rows), step):
         piece = rows[i : i + step]
         require_finite(piece, what)
-        excess = float(torch.dist(piece, piece.mT))
-        if excess > SYMMETRY * float(torch.linalg.vector_norm(piece[0])):
+        # All together first, against the smallest of them; only what fails that is looked at one by one.
+        least = torch.linalg.vector_norm(piece, dim=(-2, -1)).min()
+        if float(torch.dist(piece, piece.mT)) > SYMMETRY * float(least) / S.shape[-1]:
             _require_symmetric(piece, what)
     return S
 

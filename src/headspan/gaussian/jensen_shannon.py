@@ -5,7 +5,7 @@ r"""Jensen-Shannon divergence of two Gaussians: half the divergence of each from
 
 m is a mixture of two, not a Gaussian, and there is no closed form. In one dimension the integral is done numerically,
 on panels cut at multiples of both standard deviations. In more it is the mean over seeded draws, whose standard error
-comes with it. Bounds that hold always (Kolchinsky and Tracey 2017) are given beside:
+comes with it. Bounds that hold always (Kolchinsky and Tracey 2017, Estimating mixture entropy with pairwise distances) are beside:
 
     log 2 - log(1 + BC) <= JSD <= log 2 - 1/2 log(1 + e^-KL(p||q)) - 1/2 log(1 + e^-KL(q||p)) <= log 2,
 
@@ -56,8 +56,7 @@ def jensen_shannon(
     Parameters
     ----------
     mu1, S1, mu2, S2
-        Means and covariances. Gaussians on different subspaces have JSD log 2; two on the same subspace of R^d are
-        refused, with advice to pass coordinates on it.
+        Means and covariances. On different subspaces JSD is log 2; two on one smaller subspace are refused.
     samples, seed
         Draws from each of the two, for d > 1.
 
@@ -68,21 +67,20 @@ def jensen_shannon(
 
     References
     ----------
-    Lin (1991), Divergence measures based on the Shannon entropy; Kolchinsky and Tracey (2017), Estimating mixture
-    entropy with pairwise distances.
+    Lin (1991), Divergence measures based on the Shannon entropy; Kolchinsky and Tracey (2017).
     """
     S1, S2 = covariance(S1, "the first covariance"), covariance(S2, "the second covariance")
     forward, backward = kl_divergence(mu1, S1, mu2, S2), kl_divergence(mu2, S2, mu1, S1)
-    batch = batch_shape((mu1, 1), (S1, 2), (mu2, 1), (S2, 2))
-    first, T1, second, T2 = flat(batch, (mu1, 1), (S1, 2), (mu2, 1), (S2, 2))
+    moments = (mu1, 1), (S1, 2), (mu2, 1), (S2, 2)
+    batch = batch_shape(*moments)
+    first, T1, second, T2 = flat(batch, *moments)
     apart = torch.isinf(forward + backward).reshape(-1)
     lower = in_cache(_least, first - second, T1, T2, apart)
     upper = LOG_2 - 0.5 * (torch.log1p((-forward).exp()) + torch.log1p((-backward).exp())).reshape(-1)
     value, error = torch.full_like(lower, LOG_2), torch.zeros_like(lower)
-    open_ = ~apart
-    if bool(open_.any()):
-        pieces = (first[open_], T1[open_], second[open_], T2[open_])
-        value[open_], error[open_] = _quadrature(*pieces) if T1.shape[-1] == 1 else _draws(*pieces, samples, seed)
+    if not bool(apart.all()):
+        pieces = [x[~apart] for x in (first, T1, second, T2)]
+        value[~apart], error[~apart] = _quadrature(*pieces) if T1.shape[-1] == 1 else _draws(*pieces, samples, seed)
     lower = torch.minimum(lower, upper)
     value = torch.minimum(torch.maximum(value, lower), upper)
     return JensenShannon(*(x.reshape(batch) for x in (value, error, lower, upper)))

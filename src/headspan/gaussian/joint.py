@@ -98,7 +98,13 @@ class SampledJoint:
     """
 
     mean: Float[Tensor, "n d"]
-    factor: Float[Tensor, "k n d"]
+    factor: Float[Tensor, "k _n _d"]
+
+    def __post_init__(self) -> None:
+        if self.factor.shape[1:] != self.mean.shape:
+            raise ShapeError(
+                f"a factor needs shape [k, {', '.join(map(str, self.mean.shape))}], found {self.factor.shape}"
+            )
 
     @staticmethod
     def from_samples(x: Float[Tensor, "N n d"]) -> SampledJoint:
@@ -206,9 +212,8 @@ def pairwise_information(joint: Joint) -> Float[Tensor, "n n"]:
     out = torch.full((n, n), torch.inf, dtype=S.dtype, device=S.device)
     for i in range(n - 1):
         after = slice(i + 1, n)
-        out[i, after] = information_of_factored(
-            L[i], regular[i], S[i], L[after], regular[after], S[after], joint.row(i)[after]
-        )
+        sure = regular[i] & regular[after]
+        out[i, after] = information_of_factored(L[i], L[after], sure, S[i], S[after], joint.row(i)[after])
         out[after, i] = out[i, after]
     return out
 

@@ -81,7 +81,7 @@ def bigram_joint(
     n
         Length of the sequence.
     noise
-        A floor eps added to every token's own covariance; tokens' noises are independent.
+        A floor eps added to every token's own covariance, independent from token to token.
 
     Returns
     -------
@@ -93,8 +93,7 @@ def bigram_joint(
     P, laws = probabilities(P, "the transition matrix"), [probabilities(start, "the law of the first token")]
     for _ in range(n - 1):
         laws.append(laws[-1] @ P)
-    mean = torch.stack(laws) @ V
-    d = V.shape[1]
+    mean, d = torch.stack(laws) @ V, V.shape[1]
     blocks = V.new_zeros(n, n, d, d)
     for i, law in enumerate(laws):
         ahead = V  # E[x_j | token i], row by row

@@ -92,6 +92,7 @@ def test_independent_vectors_share_no_information() -> None:
     [
         (lambda: mutual_information(covariances(2), covariances(2), 9 * torch.eye(2).double()), "not positive semidef"),
         (lambda: mutual_information(covariances(2), covariances(3), normal(3, 2)), r"needs shape \[..., 2, 3\]"),
+        (lambda: total_correlation(numbers(1, 2, 2, 1).reshape(2, 2)), "needs to be positive semidefinite"),
         (lambda: total_correlation(covariances(3), [2, 2]), r"add up to 3, found \[2, 2\]"),
     ],
 )

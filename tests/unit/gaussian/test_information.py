@@ -116,6 +116,12 @@ def test_many_matrices_come_out_as_one_by_one() -> None:
     assert torch.isinf(kl_divergence(mu, S, mu[0], S[0])).nonzero().flatten().tolist() == [77]
 
 
+def test_a_large_symmetric_matrix_does_not_hide_a_small_one_that_is_not() -> None:
+    pair = torch.stack([1e12 * torch.eye(2).double(), numbers(1, 0.5, 0, 1).reshape(2, 2)])
+    with pytest.raises(ShapeError, match=r"apart by 0\.5 of the largest entry"):
+        entropy(pair)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -148,6 +148,7 @@ ZERO = torch.zeros(2, 2, dtype=torch.float64)
         (lambda: JointGaussian(ZERO, normal(2, 2, 2, 3)), r"need shape \(2, 2, 2, 2\)"),
         (lambda: JointGaussian(ZERO, normal(2, 2, 2, 2)), "needs to be symmetric"),
         (lambda: SeparableJoint(ZERO, covariances(3), covariances(2)), "T needs the side 2, found 3"),
+        (lambda: SampledJoint(ZERO, normal(5, 2, 3)), r"a factor needs shape \[k, 2, 2\]"),
         (lambda: SampledJoint.from_samples(normal(1, 2, 2)), "at least 2 sequences"),
         (lambda: SampledJoint.from_samples(normal(9, 2, 2)).attended(normal(3, 3)), "attention needs 2 columns"),
         (lambda: SampledJoint.from_samples(normal(9, 2, 2)).mapped(normal(3, 3)), "a map needs 2 columns"),

@@ -138,7 +138,7 @@ def _spectra(n: int) -> tuple[Tensor, Tensor]:
 )
 def mean_with_other_spectra(draws: Draws) -> Evidence:
     a, _ = _spectra(16)
-    return Evidence(truth=(mean_is("trace", _turned_traces(draws, a, a, 15_000), 0.0),))
+    return Evidence(truth=(mean_is("trace", _turned_traces(draws, a, a, 9_000), 0.0),))
 
 
 @claim(
@@ -154,7 +154,7 @@ def mean_with_other_spectra(draws: Draws) -> Evidence:
 def variance_with_other_spectra(draws: Draws) -> Evidence:
     n = 16
     a, reverse = _spectra(n)
-    traces = _turned_traces(draws, a, a, 15_000)
+    traces = _turned_traces(draws, a, a, 9_000)
     s = random_singular_values(64, 64, 20, draws.seed())
     doubled = (s**4).sum(1).mean() / 64 / 64**2
     return Evidence(
@@ -178,7 +178,7 @@ def variance_with_other_spectra(draws: Draws) -> Evidence:
 )
 def order_of_spectra(draws: Draws) -> Evidence:
     a, reverse = _spectra(16)
-    same, other = _turned_traces(draws, a, a, 15_000), _turned_traces(draws, a, reverse, 15_000)
+    same, other = _turned_traces(draws, a, a, 9_000), _turned_traces(draws, a, reverse, 9_000)
     expected = aligned_trace_variance(torch.diag(a), torch.diag(a))
     ratio = float((a**4).sum() / (a**2 * reverse**2).sum())
     return Evidence(

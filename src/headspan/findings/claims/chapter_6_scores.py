@@ -232,11 +232,11 @@ def sum_of_squares(draws: Draws) -> Evidence:
 )
 def trace_of_product(draws: Draws) -> Evidence:
     n, sigma, m = 12, 0.7, 30
-    A, B = draws.normal(2, 50_000, n * n, sd=sigma)
+    A, B = draws.normal(2, 30_000, n * n, sd=sigma)
     traces = (A * B).sum(1)
     unit = traces / (n * sigma**2)
     wide = math.sqrt(2 / (n + m))
-    E, F = draws.normal(2, 20_000, n * m, sd=wide)
+    E, F = draws.normal(2, 10_000, n * m, sd=wide)
     return Evidence(
         truth=(
             mean_is("mean", traces, 0.0),

@@ -111,7 +111,7 @@ def _random_scores(draws: Draws, v: Tensor, w: Tensor, count: int) -> Tensor:
 )
 def mean_over_weights(draws: Draws) -> Evidence:
     v, w = draws.pairs_at(0.5, 1, 12)
-    return Evidence(truth=(mean_is("score", _random_scores(draws, v[0], w[0], 40_000), 0.0),))
+    return Evidence(truth=(mean_is("score", _random_scores(draws, v[0], w[0], 20_000), 0.0),))
 
 
 @claim(
@@ -124,7 +124,7 @@ def mean_over_weights(draws: Draws) -> Evidence:
     reference="thesis 6.3.1",
 )
 def variance_over_weights(draws: Draws) -> Evidence:
-    n, count = 12, 40_000
+    n, count = 12, 20_000
     printed: list[Trial] = []
     truth: list[Trial] = []
     for k in (0.0, 0.5, 1.0):
@@ -174,7 +174,7 @@ def sum_of_variances(draws: Draws) -> Evidence:
     reference="thesis 6.3.2",
 )
 def variance_of_mean_score(draws: Draws) -> Evidence:
-    n, count = 12, 40_000
+    n, count = 12, 20_000
     centre = draws.sphere(n)
     X, Y = (torch.nn.functional.normalize(centre + 0.6 * draws.sphere(3, n), dim=1) for _ in range(2))
     lam = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
@@ -201,7 +201,7 @@ def variance_of_mean_score(draws: Draws) -> Evidence:
 def angle_of_keys(draws: Draws) -> Evidence:
     n, k = 12, 2 / 12
     x, (w, u) = draws.sphere(n), draws.pairs_at(0.6, 1, n)
-    C = draws.normal(40_000, n, n, sd=1 / math.sqrt(n))
+    C = draws.normal(20_000, n, n, sd=1 / math.sqrt(n))
     first, second = (torch.einsum("a,sab,b->s", x, C, key[0]) for key in (w, u))
     threshold = math.sqrt(1 - 1 / n)
     return Evidence(

@@ -5,7 +5,8 @@ r"""Jensen-Shannon divergence of two Gaussians: half the divergence of each from
 
 m is a mixture of two, not a Gaussian, and there is no closed form. In one dimension the integral is done numerically,
 on panels cut at multiples of both standard deviations. In more it is the mean over seeded draws, whose standard error
-comes with it. Bounds that hold always (Kolchinsky and Tracey 2017, Estimating mixture entropy with pairwise distances) are beside:
+comes with it. Beside it stand bounds that hold always (Kolchinsky and Tracey 2017, Estimating mixture entropy with
+pairwise distances):
 
     log 2 - log(1 + BC) <= JSD <= log 2 - 1/2 log(1 + e^-KL(p||q)) - 1/2 log(1 + e^-KL(q||p)) <= log 2,
 
@@ -79,11 +80,10 @@ def jensen_shannon(
     upper = LOG_2 - 0.5 * (torch.log1p((-forward).exp()) + torch.log1p((-backward).exp())).reshape(-1)
     value, error = torch.full_like(lower, LOG_2), torch.zeros_like(lower)
     if not bool(apart.all()):
-        pieces = [x[~apart] for x in (first, T1, second, T2)]
+        pieces = first[~apart], T1[~apart], second[~apart], T2[~apart]
         value[~apart], error[~apart] = _quadrature(*pieces) if T1.shape[-1] == 1 else _draws(*pieces, samples, seed)
     lower = torch.minimum(lower, upper)
-    value = torch.minimum(torch.maximum(value, lower), upper)
-    return JensenShannon(*(x.reshape(batch) for x in (value, error, lower, upper)))
+    return JensenShannon(*(x.reshape(batch) for x in (value.clamp(lower, upper), error, lower, upper)))
 
 
 def _least(gap: Tensor, S1: Tensor, S2: Tensor, apart: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ A covariance is symmetric up to rounding and positive semidefinite; anything els
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from jaxtyping import Bool, Float
@@ -64,12 +65,20 @@ def _step(x: Tensor) -> int:
 
 
 def in_cache(work: Callable[..., Tensor], *operands: Tensor) -> Tensor:
-    """`work` on a few members of the operands' common first axis at a time, its results joined; one thread."""
+    """`work` on a few members of the operands' common first axis at a time, its results joined.
+
+    Every thread that torch may use takes pieces of its own; none waits for another inside a piece.
+    """
     count, step = operands[0].shape[0], min(map(_step, operands))
+    workers = torch.get_num_threads()
     with one_thread():
         if count <= step:
             return work(*operands)
-        return torch.cat([work(*(x[i : i + step] for x in operands)) for i in range(0, count, step)])
+        pieces = [[x[i : i + step] for x in operands] for i in range(0, count, step)]
+        if workers == 1 or operands[0].device.type != "cpu":
+            return torch.cat([work(*piece) for piece in pieces])
+        with ThreadPoolExecutor(min(workers, len(pieces))) as pool:
+            return torch.cat(list(pool.map(lambda piece: work(*piece), pieces)))
 
 
 def flat(batch: torch.Size, *operands: tuple[Tensor, int]) -> list[Tensor]:

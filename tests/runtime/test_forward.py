@@ -11,7 +11,7 @@ import torch
 import headspan
 from headspan.errors import UnsupportedModel
 from headspan.runtime import RunnableModel, forward, open_runnable
-from headspan.runtime.forward import output_matrices
+from headspan.runtime.running import output_matrices
 from tests.families.tiny_models import CASES, TOKENS, Case
 
 RUN = [case for case in CASES if case.kind in ("causal", "masked")]

@@ -121,7 +121,7 @@ def test_obstacles_are_known_before_anything_is_loaded(
 ) -> None:
     assert obstacle_to_running(headspan.open(stories)) is None
     assert "partial" in (obstacle_to_running(headspan.open(gpt2_attention)) or "")
-    monkeypatch.setattr("headspan.runtime.model.find_spec", lambda name: None)
+    monkeypatch.setattr("headspan.runtime.obstacles.find_spec", lambda name: None)
     assert "headspan[run]" in (obstacle_to_running(headspan.open(stories)) or "")
 
 

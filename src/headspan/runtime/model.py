@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,13 +14,13 @@ from headspan.checkpoint.families import Stack
 from headspan.dims import Role
 from headspan.errors import ShapeError, UnsupportedModel
 from headspan.heads import Heads
-from headspan.runtime.loading import loaded_module, loaded_tokenizer
+from headspan.runtime.loading import loaded_module, loaded_tokenizer, require_transformers
+from headspan.runtime.obstacles import unrunnable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-RUN = ("decoder", "encoder")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -164,35 +163,13 @@ def open_runnable(
         place = torch.device(device)
     except RuntimeError as problem:
         raise ShapeError(f"{device!r} is not a device; write it like cpu, cuda or cuda:1") from problem
-    reason = _unrunnable(checkpoint, stack)
+    reason = unrunnable(checkpoint, stack)
     if reason is not None:
         raise UnsupportedModel(f"'{checkpoint.source}' cannot be run: {reason}")
     stored = checkpoint.stack(stack)
     module = loaded_module(checkpoint, stored, DTYPES[dtype], place)
     own, problem_text = (tokenizer, "") if tokenizer is not None else loaded_tokenizer(checkpoint)
     return RunnableModel(checkpoint, stored, module, own, problem_text)
-
-
-def obstacle_to_running(checkpoint: Checkpoint, stack: str | None = None) -> str | None:
-    """Why a checkpoint cannot be run, in one line, from its headers alone; None where it most likely can."""
-    if find_spec("transformers") is None:
-        return "running a model needs transformers: pip install 'headspan[run]'"
-    return _unrunnable(checkpoint, stack)
-
-
-def _unrunnable(checkpoint: Checkpoint, stack: str | None) -> str | None:
-    stored = checkpoint.stack(stack)
-    if len(checkpoint.stacks) > 1 or stored.stack.name not in RUN or stored.stack.tokens is None:
-        return (
-            f"headspan runs causal language models and text encoders, and a {checkpoint.family} is neither "
-            f"(stacks: {', '.join(checkpoint.stacks)})"
-        )
-    lacking = [part for part in stored.missing() if part != "W_U"]
-    if lacking:
-        return f"the checkpoint is partial, it lacks {', '.join(lacking)}; open the complete one"
-    if checkpoint.packing is not None:
-        return f"its weights are quantised ({checkpoint.packing}); open the original checkpoint"
-    return None
 
 
 def _max_context(checkpoint: Checkpoint, stored: StoredStack) -> int | None:
@@ -206,6 +183,4 @@ def _max_context(checkpoint: Checkpoint, stored: StoredStack) -> int | None:
 
 
 def _version() -> str:
-    import transformers
-
-    return f"transformers {transformers.__version__}"
+    return f"transformers {require_transformers().__version__}"

@@ -53,8 +53,9 @@ def detect(
         result = lens.weights_only(checkpoint.heads(stack=stack))
     else:
         running = open_runnable(checkpoint, stack=stack)
-        given = {"threshold": threshold, "length": length, "batch": batch, "seeds": seeds, "seed": seed}
-        result = lens.compute(running, texts=texts, **given)
+        result = lens.compute(
+            running, texts=texts, threshold=threshold, length=length, batch=batch, seeds=seeds, seed=seed
+        )
     if output is not None:
         save_result(result, output, table=lens.table, as_json=lens.as_json)
     if as_json:

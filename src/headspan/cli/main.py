@@ -9,7 +9,20 @@ from typing import Annotated
 import typer
 
 from headspan._version import __version__
-from headspan.cli import affinity, families, inspect, pair, positions, report, reproduce, similarity, spectra, tokens
+from headspan.cli import (
+    affinity,
+    attention,
+    detect,
+    families,
+    inspect,
+    pair,
+    positions,
+    report,
+    reproduce,
+    similarity,
+    spectra,
+    tokens,
+)
 from headspan.errors import HeadspanError, one_line
 
 app = typer.Typer(
@@ -24,6 +37,8 @@ app.command("affinity")(affinity.affinity)
 app.command("similarity")(similarity.similarity)
 app.command("spectra")(spectra.spectra)
 app.command("positions")(positions.positions)
+app.command("attention")(attention.attention)
+app.command("detect")(detect.detect)
 app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)

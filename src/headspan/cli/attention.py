@@ -131,8 +131,8 @@ def _print(document: dict[str, Any]) -> None:
     )
     if "few_shot" in document:
         found = document["few_shot"]
-        columns = ("head", "within", "within_chance", "within_p_value", "own_word", "other_word")
-        rows = [{name: row[name] for name in columns if row[name] is not None} for row in found["within"][:SHOWN]]
+        shown = ("head", "within", "within_chance", "within_p_value", "own_word", "other_word")
+        rows = [{name: row[name] for name in shown if row[name] is not None} for row in found["within"][:SHOWN]]
         print_records("Within shots, heads furthest above moved boundaries", rows)
         print_records("Clues", found["clues"])
         print_records("Held-out clues, log-likelihood per token", found["likelihood"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
@@ -38,7 +40,8 @@ def figures(result: xr.Dataset | xr.DataTree) -> dict[str, go.Figure]:
 
 def _axis_texts(maps: xr.Dataset) -> tuple[list[int], list[str]]:
     places = list(range(min(MOST, maps.sizes["query"])))
-    return places, [str(text)[:14] for text in maps["key_text"].values[: len(places)]]
+    # plotly reads tags in labels: the token <s> would strike out what follows.
+    return places, [escape(str(text)[:14], quote=False) for text in maps["key_text"].values[: len(places)]]
 
 
 def _heatmap(maps: xr.Dataset, values: np.ndarray, texts: list[str]) -> go.Heatmap:
@@ -61,21 +64,28 @@ def attention_map(maps: xr.Dataset) -> go.Figure:
         words = "mean over heads" if kind == "mean_map" else "weighted by what heads write"
         shown = [other == number for other in range(len(choices))]
         buttons.append({"label": f"Layer {layer}, {words}", "method": "restyle", "args": ["visible", shown]})
+    size = 11 if len(places) <= 40 else 8
     tick = {"tickmode": "array", "tickvals": places, "ticktext": texts, "showgrid": False, "ticks": ""}
-    figure.update_xaxes(**tick, tickangle=-90, title_text="attended to", constrain="domain")
+    tick |= {"zeroline": False, "tickfont": {"size": size}}
+    figure.update_xaxes(**tick, tickangle=-90, title_text="attended to")
     figure.update_yaxes(**tick, autorange="reversed", title_text="attending")
     figure.update_layout(
-        coloraxis={"colorscale": SEQUENTIAL, "cmin": 0, "colorbar": {"title": {"text": "attention"}}},
-        updatemenus=[{"buttons": buttons, "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom", "pad": {"b": 4}}],
-    )
-    figure.update_layout(xaxis_tickfont_size=11, yaxis_tickfont_size=11)
-    cut = (
-        f", first {len(places)} of {maps.sizes['query']} {maps.attrs['level']}s"
-        if len(places) < maps.sizes["query"]
-        else ""
+        coloraxis=_colours(maps, ("mean_map", "write_map")),
+        updatemenus=[{"buttons": buttons, "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "pad": {"b": 6}}],
+        margin={"t": 104},
     )
     _draw_boundaries(figure, maps, len(places))
-    return styled(figure, f"Who attends to whom{cut}", 220 + 17 * max(14, len(places)))
+    whole = maps.sizes["query"]
+    cut = f", first {len(places)} of {whole} {maps.attrs['level']}s" if len(places) < whole else ""
+    return styled(figure, f"Who attends to whom{cut}", 240 + min(720, 17 * max(14, len(places))))
+
+
+def _colours(maps: xr.Dataset, kinds: tuple[str, ...]) -> dict[str, object]:
+    """One scale for all layers. The first row of a causal map is always 1, which would leave the others dark."""
+    later = np.concatenate([maps[kind].values[:, 1:].ravel() for kind in kinds])
+    seen = later[later > 0]
+    top = float(np.quantile(seen, 0.99)) if len(seen) else 1.0
+    return {"colorscale": SEQUENTIAL, "cmin": 0, "cmax": top, "colorbar": {"title": {"text": "attention"}}}
 
 
 def _draw_boundaries(figure: go.Figure, maps: xr.Dataset, n: int) -> None:
@@ -102,8 +112,7 @@ def layer_grid(maps: xr.Dataset) -> go.Figure:
     figure.update_xaxes(showgrid=False, showticklabels=False, ticks="", zeroline=False)
     figure.update_yaxes(showgrid=False, showticklabels=False, ticks="", zeroline=False, autorange="reversed")
     _draw_boundaries(figure, maps, len(places))
-    top = float(np.nanquantile(maps["mean_map"].values[:, 1:], 0.995)) if len(places) > 1 else 1.0
-    figure.update_layout(coloraxis={"colorscale": SEQUENTIAL, "cmin": 0, "cmax": top})
+    figure.update_layout(coloraxis=_colours(maps, ("mean_map",)))
     return styled(figure, "Mean over heads, layer by layer", 90 + 290 * rows)
 
 
@@ -121,6 +130,7 @@ def entropy_by_layer(maps: xr.Dataset) -> go.Figure:
         x=ends, y=[1, 1], mode="lines", name="uniform attention", line={"color": CHANCE, "dash": "dash"}
     )
     figure = go.Figure([heads, average, chance.update(hoverinfo="skip")])
+    figure.update_layout(legend_y=-0.22)
     figure.update_xaxes(title_text="layer", dtick=1 if len(layers) < 16 else None)
     figure.update_yaxes(title_text="entropy / entropy of uniform", range=[0, 1.06])
     return styled(figure, "How narrowly heads look", 420)
@@ -128,7 +138,7 @@ def entropy_by_layer(maps: xr.Dataset) -> go.Figure:
 
 def mass_maps(maps: xr.Dataset) -> go.Figure:
     """Layer by head: attention to itself, to the position before, to the first, to the position with most."""
-    figure = make_subplots(2, 2, subplot_titles=list(MASSES.values()), horizontal_spacing=0.14, vertical_spacing=0.16)
+    figure = make_subplots(2, 2, subplot_titles=list(MASSES.values()), horizontal_spacing=0.2, vertical_spacing=0.16)
     for number, name in enumerate(MASSES):
         row, column = number // 2 + 1, number % 2 + 1
         values, chance = maps[name].values, float(maps[f"{name}_chance"])
@@ -139,11 +149,16 @@ def mass_maps(maps: xr.Dataset) -> go.Figure:
         )
         figure.add_trace(panel, row, column)
         scale = around_chance(float(np.nanmin(values)), chance, float(np.nanmax(values)))
-        bar = {"len": 0.42, "thickness": 12, "x": 0.43 if column == 1 else 1.0, "y": 0.79 if row == 1 else 0.21}
-        old = scale.pop("colorbar")
-        figure.update_layout(
-            {axis: {**scale, "colorbar": {**(old if isinstance(old, dict) else {}), **bar, "outlinewidth": 0}}}
-        )
+        bar: dict[str, object] = {
+            "len": 0.42,
+            "thickness": 12,
+            "x": 0.405 if column == 1 else 1.005,
+            "y": 0.79 if row == 1 else 0.21,
+        }
+        named = scale.pop("colorbar")
+        values_shown = named["tickvals"] if isinstance(named, dict) else []
+        bar |= {"tickvals": values_shown, "ticktext": [f"{each:.2g}" for each in values_shown], "outlinewidth": 0}
+        figure.update_layout({axis: {**scale, "colorbar": bar}})
     figure.update_yaxes(autorange="reversed", showgrid=False, ticks="", dtick=1, title_text="layer")
     figure.update_xaxes(showgrid=False, ticks="", dtick=1)
     figure.update_xaxes(title_text="head", row=2)
@@ -171,4 +186,5 @@ def states_by_layer(maps: xr.Dataset) -> go.Figure:
         figure.add_trace(reference, 1, column)
     figure.update_xaxes(title_text="entering layer", dtick=1 if len(layers) < 16 else None)
     figure.update_yaxes(rangemode="tozero", gridcolor=LINE)
+    figure.update_layout(legend_y=-0.28)
     return styled(figure, f"Do {n} positions become alike?", 360)

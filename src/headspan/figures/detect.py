@@ -49,8 +49,11 @@ def score_maps(result: xr.Dataset) -> go.Figure:
     )
     figure.update_xaxes(showgrid=False, zeroline=False, ticks="", dtick=2 if result.sizes["head"] > 8 else 1)
     figure.update_xaxes(title_text="head", row=rows)
-    figure.update_layout(coloraxis={"colorscale": SEQUENTIAL, "cmin": 0, "cmax": 1}, showlegend=False)
-    height = 150 + rows * (70 + max(110, 24 * result.sizes["layer"]))
+    figure.update_xaxes(range=[-0.5, result.sizes["head"] - 0.5])
+    figure.update_layout(
+        coloraxis={"colorscale": SEQUENTIAL, "cmin": 0, "cmax": 1}, showlegend=False, margin={"t": 104}
+    )
+    height = 190 + rows * (70 + max(110, 24 * result.sizes["layer"]))
     return styled(
         figure, f"Attention to what each kind of head looks for; rings: above {result.attrs['threshold']}", height
     )

@@ -61,6 +61,7 @@ def within_scatter(node: xr.Dataset) -> go.Figure:
     figure = go.Figure([same.update(line={"color": CHANCE, "dash": "dash"}), points])
     figure.update_xaxes(title_text="within shots with moved boundaries (± 2 sd)")
     figure.update_yaxes(title_text="within shots")
+    figure.update_layout(legend_y=-0.2)
     return styled(figure, "Do heads see the shots?", 460)
 
 

@@ -44,8 +44,8 @@ def _labelled(result: xr.Dataset) -> Iterator[Finding]:
         more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
         yield Finding(
             LENS,
-            f"{name.replace('_', '-').capitalize()} heads, which {words}: {', '.join(labels[:SHOWN])}{more}, {len(labels)} "
-            f"of {n_heads}.",
+            f"{name.replace('_', '-').capitalize()} heads, which {words}: {', '.join(labels[:SHOWN])}{more}; "
+            f"{len(labels)} of {n_heads}.",
             value=best,
             chance=float(here["chance"]),
             evidence=f"Mean attention of {labels[0]} there, ± {error:.3f} over {result.attrs['seeds']} seeds; "

@@ -107,6 +107,7 @@ def loaded_tokenizer(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase | 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with quiet_transformers():
         try:
-            return auto.from_pretrained(folder, local_files_only=True), ""
+            # Said outright: where it is left open, a tokenizer that brings code of its own makes transformers ask.
+            return auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False), ""
         except Exception as problem:  # noqa: BLE001  # whatever a stranger's tokenizer files make it raise
             return None, f"the tokenizer of '{checkpoint.source}' cannot be opened: {problem}"

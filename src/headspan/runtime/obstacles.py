@@ -19,7 +19,7 @@ def obstacle_to_running(checkpoint: Checkpoint, stack: str | None = None) -> str
 
 def unrunnable(checkpoint: Checkpoint, stack: str | None) -> str | None:
     """What about the checkpoint itself stands in the way."""
-    stored = checkpoint.stack(stack)
+    stored = next(iter(checkpoint.stacks.values())) if stack is None else checkpoint.stack(stack)
     if len(checkpoint.stacks) > 1 or stored.stack.name not in RUN or stored.stack.tokens is None:
         return (
             f"headspan runs causal language models and text encoders, and a {checkpoint.family} is neither "

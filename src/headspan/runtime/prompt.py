@@ -81,6 +81,7 @@ def _from_text(model: RunnableModel, text: str, special: bool) -> Prompt:
     ids = tuple(int(each) for each in found["input_ids"])
     if not ids:
         raise ShapeError("the tokenizer makes no token of this prompt: it drops all its characters")
+    _check_known(model, ids)
     offsets = tuple((int(a), int(b)) for a, b in found["offset_mapping"]) if tokenizer.is_fast else None
     marks = tokenizer.get_special_tokens_mask(list(ids), already_has_special_tokens=True)
     return Prompt(ids, _texts(model, ids), tuple(map(bool, marks)), text, offsets)
@@ -89,11 +90,15 @@ def _from_text(model: RunnableModel, text: str, special: bool) -> Prompt:
 def _from_ids(model: RunnableModel, ids: tuple[int, ...]) -> Prompt:
     if not ids:
         raise ShapeError("the prompt is empty; give at least one token id")
+    _check_known(model, ids)
+    special = set() if model.tokenizer is None else set(model.tokenizer.all_special_ids)
+    return Prompt(ids, _texts(model, ids), tuple(each in special for each in ids))
+
+
+def _check_known(model: RunnableModel, ids: Sequence[int]) -> None:
     wrong = next((each for each in ids if not isinstance(each, int) or not 0 <= each < model.n_tokens), None)
     if wrong is not None:
         raise ShapeError(f"token {wrong} does not exist; this model has tokens 0..{model.n_tokens - 1}")
-    special = {} if model.tokenizer is None else set(model.tokenizer.all_special_ids)
-    return Prompt(ids, _texts(model, ids), tuple(each in special for each in ids))
 
 
 def _texts(model: RunnableModel, ids: Sequence[int]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from scipy import stats  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
 
 Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.int64]
 
 
 def cosines(states: Float[Tensor, "position d_model"]) -> Float[Tensor, "position position"]:
@@ -28,19 +29,19 @@ def cosines(states: Float[Tensor, "position d_model"]) -> Float[Tensor, "positio
 
 def angular_correlation(
     pattern: Float[Tensor, "head query key"],
-    cosine: Float[Tensor, "position position"],
+    cosine: Float[Tensor, "kind position position"],
     causal: bool,
     permutations: int,
     seed: int,
 ) -> tuple[Array, Array]:
-    """Spearman's correlation of attention with cosine, per head, and its p-value.
+    """Spearman's correlation of attention with cosines, per kind of cosine and head, and its p-value.
 
     Parameters
     ----------
     pattern
         Attention of the heads of one layer.
     cosine
-        Of the states at the same positions.
+        Of states at the same positions, one matrix per kind of state.
     causal
         Whether keys lie before queries.
     permutations, seed
@@ -48,28 +49,36 @@ def angular_correlation(
 
     Returns
     -------
-    correlation : [head], in [-1, 1]; 0 by chance, NaN where attention or cosine does not vary or pairs are under 3.
-    p_value : [head], two-sided, in [1 / (permutations + 1), 1].
+    correlation : [kind, head], in [-1, 1]; 0 by chance, NaN where attention or cosine does not vary, or under 3 pairs.
+    p_value : [kind, head], two-sided, in [1 / (permutations + 1), 1].
     """
-    n = pattern.shape[-1]
+    n, shape = pattern.shape[-1], (len(cosine), len(pattern))
     query, key = np.tril_indices(n, -1)
     if not causal:
         query, key = np.concatenate([query, key]), np.concatenate([key, query])
     if len(query) < 3:
-        return np.full(len(pattern), np.nan), np.full(len(pattern), np.nan)
+        return np.full(shape, np.nan), np.full(shape, np.nan)
     relative = pattern.double().numpy()[:, query, key] * (query + 1 if causal else 1)
-    attention = _standardized(stats.rankdata(relative, axis=-1))
-    ranks = np.zeros((n, n))
-    ranks[query, key] = stats.rankdata(np.round(cosine.numpy()[query, key], 12))
-    ranks = np.maximum(ranks, ranks.T)
-    found: Array = attention @ _standardized(ranks[query, key]) / len(query)
-    beyond = np.ones(len(found))
-    generator = np.random.default_rng(seed)
+    # As whole matrices, zero where there is no pair: rows and columns are dealt far quicker than single entries.
+    attention = np.zeros((len(pattern), n, n))
+    attention[:, query, key] = _standardized(stats.rankdata(relative, axis=-1)) / len(query)
+    flat = attention.reshape(len(pattern), -1).T
+    ranks = np.stack([_rank_matrix(each.numpy(), query, key) for each in cosine])
+    found: Array = ranks.reshape(len(ranks), -1) @ flat
+    beyond, generator = np.ones(shape), np.random.default_rng(seed)
     for _ in range(permutations):
         order = generator.permutation(n)
-        drawn = attention @ _standardized(ranks[order[query], order[key]]) / len(query)
-        beyond += np.abs(drawn) >= np.abs(found) - 1e-12
+        dealt = ranks.take(order, axis=1).take(order, axis=2)
+        beyond += np.abs(dealt.reshape(len(ranks), -1) @ flat) >= np.abs(found) - 1e-12
     return found, np.where(np.isnan(found), np.nan, beyond / (permutations + 1))
+
+
+def _rank_matrix(cosine: Array, query: Index, key: Index) -> Array:
+    """Standardized ranks of the cosines over all pairs, as a symmetric matrix; dealing positions anew keeps them."""
+    matrix = np.zeros(cosine.shape)
+    # Rounding tells equal tokens apart, whose cosines are equal.
+    matrix[query, key] = matrix[key, query] = _standardized(stats.rankdata(np.round(cosine[query, key], 12)))
+    return matrix
 
 
 def _standardized(ranks: Array) -> Array:

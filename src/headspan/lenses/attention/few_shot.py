@@ -99,7 +99,7 @@ def _shot_dataset(run: Forward, tokens: ShotTokens) -> xr.Dataset:
     groups = Groups(tuple(f"shot {number + 1}" for number in range(n_shots)), tuple(int(each) for each in tokens.shot))
     plain, weighted, heads = [], [], []
     for place, attention in enumerate(run.runs):
-        pattern = attention.pattern[0].double()
+        pattern = attention.pattern[0].cpu().double()
         plain.append(pooled(pattern.mean(dim=0), groups).numpy())
         weighted.append(pooled(write_average(pattern, shares[place]), groups).numpy())
         found = within_shots(pattern.numpy(), tokens)

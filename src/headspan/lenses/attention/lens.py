@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
+import torch
 import xarray as xr
 
 from headspan.errors import ShapeError
@@ -130,7 +131,7 @@ def _maps(run: Forward, groups: Groups, pooling: Pooling) -> dict[str, Any]:
     shares = write_shares(run)
     found: dict[str, list[np.ndarray]] = {name: [] for name in ("pattern", "mean_map", "write_map", "left_out")}
     for place, attention in enumerate(run.runs):
-        pattern = attention.pattern[0]
+        pattern = attention.pattern[0].cpu()
         weighted = write_average(pattern.double(), shares[place])
         by_head = pooled(pattern, groups, pooling)
         found["pattern"].append(by_head.float().numpy())
@@ -161,14 +162,14 @@ def _head_variables(run: Forward) -> dict[str, Any]:
 
 def _mean_map_entropy(run: Forward) -> np.ndarray:
     """Relative entropy of the head average: nearer to uniform than the heads it is made of."""
-    means = [attention.pattern[0].double().mean(dim=0, keepdim=True) for attention in run.runs]
+    means = [attention.pattern[0].cpu().double().mean(dim=0, keepdim=True) for attention in run.runs]
     return np.array(
         [float(pattern_statistics(mean, mean.log(), run.model.causal)["relative_entropy"]) for mean in means]
     )
 
 
 def _layer_variables(run: Forward, seed: int) -> dict[str, Any]:
-    states = run.states[0]
+    states = run.states[0].cpu()
     found = state_statistics(states)
     n, d_model = states.shape[1:]
     variables: dict[str, Any] = {name: ("layer", values.numpy()) for name, values in found.items()}
@@ -179,18 +180,20 @@ def _layer_variables(run: Forward, seed: int) -> dict[str, Any]:
 def _angular_variables(run: Forward, permutations: int, seed: int) -> dict[str, Any]:
     if permutations == 0:
         return {}
+    embedding = cosines(run.states[0, 0].cpu())
+    results = [
+        angular_correlation(
+            attention.pattern[0].cpu(),
+            torch.stack([embedding, cosines(run.states[0, place].cpu())]),
+            run.model.causal,
+            permutations,
+            seed,
+        )
+        for place, attention in enumerate(run.runs)
+    ]
     variables: dict[str, Any] = {}
-    for kind in ("embedding", "state"):
-        results = [
-            angular_correlation(
-                attention.pattern[0],
-                cosines(run.states[0, 0 if kind == "embedding" else place]),
-                run.model.causal,
-                permutations,
-                seed,
-            )
-            for place, attention in enumerate(run.runs)
-        ]
-        for name, part in (("correlation", 0), ("p_value", 1)):
-            variables[f"{kind}_{name}"] = (("layer", "head"), np.stack([result[part] for result in results]))
+    for number, kind in enumerate(("embedding", "state")):
+        for part, name in enumerate(("correlation", "p_value")):
+            values = np.stack([result[part][number] for result in results])
+            variables[f"{kind}_{name}"] = (("layer", "head"), values)
     return variables | {"embedding_correlation_chance": 0.0, "state_correlation_chance": 0.0}

@@ -40,23 +40,23 @@ def pooled(
     Tensor
         float64, in [0, 1] for "mean". Chance for uniform attention: a group's share of the tokens in reach.
     """
-    of_token = torch.tensor(groups.of_token)
-    member = (of_token[:, None] == torch.arange(len(groups))).to(torch.float64)
+    if groups.of_token == tuple(range(pattern.shape[-1])):
+        return pattern.double()
+    member = membership(groups)
     queries = member / member.sum(dim=0) if pooling == "mean" else member
     return queries.T @ (pattern.double() @ member)
 
 
+def membership(groups: Groups) -> Float[Tensor, "token group"]:
+    """1 where a token belongs to a group, else 0."""
+    return (torch.tensor(groups.of_token)[:, None] == torch.arange(len(groups))).to(torch.float64)
+
+
 def left_out_mass(pattern: Float[Tensor, "*batch query key"], groups: Groups) -> Float[Tensor, "*batch group"]:
     """The share of a group's attention that goes to tokens no group holds, in [0, 1]; 0 where none is left out."""
-    of_token = torch.tensor(groups.of_token)
-    member = (of_token[:, None] == torch.arange(len(groups))).to(torch.float64)
-    outside = (of_token == LEFT_OUT).to(torch.float64)
+    member = membership(groups)
+    outside = (torch.tensor(groups.of_token) == LEFT_OUT).to(torch.float64)
     return (pattern.double() @ outside) @ (member / member.sum(dim=0))
-
-
-def head_average(run: Forward, place: int) -> Float[Tensor, "query key"]:
-    """Plain mean over the heads of one attention; rows sum to 1."""
-    return run.runs[place].pattern[0].mean(dim=0)
 
 
 def write_shares(run: Forward) -> Float[Tensor, "depth position head"]:
@@ -64,7 +64,7 @@ def write_shares(run: Forward) -> Float[Tensor, "depth position head"]:
 
     Equal shares where nothing is written at all.
     """
-    norms = run.write_norms()[0].double()
+    norms = run.write_norms()[0].cpu().double()
     total = norms.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, norms / total, torch.full_like(norms, 1 / norms.shape[-1]))
 

@@ -26,7 +26,9 @@ Statistics = dict[str, Tensor]
 def head_statistics(run: Forward) -> Statistics:
     """Every statistic of `STATISTICS` and `sink_position`, as [depth, head], for the first sequence of a run."""
     layers = [
-        pattern_statistics(attention.pattern[0].double(), run.log_pattern(place)[0].double(), run.model.causal)
+        pattern_statistics(
+            attention.pattern[0].cpu().double(), run.log_pattern(place)[0].cpu().double(), run.model.causal
+        )
         for place, attention in enumerate(run.runs)
     ]
     return {name: torch.stack([layer[name] for layer in layers]) for name in layers[0]}

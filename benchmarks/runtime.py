@@ -42,7 +42,7 @@ def _line(model: RunnableModel, tokens: torch.Tensor) -> str:
     )
     ratio = {kind: value / times["plain"] for kind, value in times.items()}
     return (
-        f"forward with attentions {times['plain']:.3f} s; keeping scores, patterns and states {ratio['kept']:.2f} times "
+        f"forward with attentions {times['plain']:.3f} s; keeping scores, patterns, states {ratio['kept']:.2f} times "
         f"that, maps {ratio['maps']:.2f} (target <= 1.3), all statistics {ratio['entropies']:.2f}"
     )
 
@@ -66,7 +66,7 @@ def _plain(model: RunnableModel, tokens: torch.Tensor) -> object:
 
 
 def _maps(model: RunnableModel, tokens: torch.Tensor) -> list[torch.Tensor]:
-    run = forward(model, tokens)
+    run = forward(model, tokens, scores=False)
     shares = write_shares(run)
     maps = []
     for place, attention in enumerate(run.runs):
@@ -76,13 +76,13 @@ def _maps(model: RunnableModel, tokens: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _best(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """The shortest of several rounds, all calls in turn, so that a busy machine hits them alike."""
+    """The least processor time of several rounds, all calls in turn, so that a busy machine hits them alike."""
     times: dict[str, float] = {}
     for _ in range(ROUNDS):
         for name, call in calls.items():
-            start = time.perf_counter()
+            start = time.process_time()
             call()
-            times[name] = min(times.get(name, float("inf")), time.perf_counter() - start)
+            times[name] = min(times.get(name, float("inf")), time.process_time() - start)
     return times
 
 

@@ -50,7 +50,7 @@ class Forward:
     tokens: Int[Tensor, "batch position"]
     runs: tuple[AttentionRun, ...]
     states: Float[Tensor, "batch layers position d_model"]
-    """The stream entering each layer (also those without attention, in a hybrid)."""
+    """The stream entering each layer that has attention."""
     final: Float[Tensor, "batch position d_final"]
     """The state after the last layer, behind the final norm if there is one."""
     logits: Float[Tensor, "batch position token"] | None
@@ -144,6 +144,8 @@ def forward(model: RunnableModel, tokens: Int[Tensor, "batch position"], scores:
         output = model.module(input_ids=placed, output_hidden_states=True, **_no_cache(model))
     runs = recorder.runs(tokens.shape[0])
     *entering, final = output.hidden_states
+    if len(entering) != model.depth:
+        entering = [entering[layer] for layer in model.layers]
     return Forward(model, placed, runs, torch.stack(entering, dim=1), final, getattr(output, "logits", None))
 
 

@@ -28,7 +28,8 @@ def affinity(
     top: Annotated[int, typer.Option(help="How many pairs to show for each pairing.")] = 20,
     null: Annotated[str, typer.Option(help="Null of the p-values shown: haar or anticausal.")] = "haar",
     labels: Annotated[
-        str | None, typer.Option(help='Head classes: "ioi", "2601.10266", or a YAML file; adds class counts.')
+        str | None,
+        typer.Option(help='Head classes: "ioi", "2601.10266", "detected" (by running the model), or a YAML file.'),
     ] = None,
     robustness: Annotated[
         bool, typer.Option("--robustness", help="Also compare with folded and centred weights.")
@@ -48,7 +49,6 @@ def affinity(
     from headspan.checkpoint import open_checkpoint
     from headspan.errors import ShapeError
     from headspan.lenses import affinity as lens
-    from headspan.lenses.affinity.head_classes import head_classes
     from headspan.lenses.affinity.tables import as_json as document
     from headspan.lenses.saving import ENDINGS, without_nan
 
@@ -57,7 +57,7 @@ def affinity(
     if output is not None:
         check_writable(output, (*ENDINGS, ".graphml"))
     heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
-    classes = None if labels is None else head_classes(labels, heads)
+    classes = _classes(labels, heads)
     result = lens.compute(heads, pairings=pairing, metrics=METRICS[metric], delta=delta)
     extra = _class_extras(result, classes, top)
     extra |= _stability_extras(result, heads, top, delta, robustness, sensitivity)
@@ -70,6 +70,18 @@ def affinity(
         _print_extras(extra)
         if output is not None:
             typer.echo(f"Written to {output}")
+
+
+def _classes(labels: str | None, heads: Heads) -> HeadClasses | None:
+    """Published or given head classes, or those that running the model detects."""
+    from headspan.lenses.affinity.head_classes import head_classes
+
+    if labels != "detected":
+        return None if labels is None else head_classes(labels, heads)
+    from headspan.lenses import detect
+    from headspan.runtime import open_runnable
+
+    return detect.detected_classes(detect.compute(open_runnable(heads.checkpoint, stack=heads.stack.name)))
 
 
 def _class_extras(result: xr.DataTree, classes: HeadClasses | None, top: int) -> dict[str, object]:

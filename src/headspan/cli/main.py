@@ -11,7 +11,9 @@ import typer
 from headspan._version import __version__
 from headspan.cli import (
     affinity,
+    attention,
     claims,
+    detect,
     families,
     inspect,
     pair,
@@ -36,6 +38,8 @@ app.command("affinity")(affinity.affinity)
 app.command("similarity")(similarity.similarity)
 app.command("spectra")(spectra.spectra)
 app.command("positions")(positions.positions)
+app.command("attention")(attention.attention)
+app.command("detect")(detect.detect)
 app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from headspan.checkpoint import Checkpoint, StoredStack
 from headspan.errors import HeadspanError
+from headspan.runtime import obstacle_to_running
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from headspan.heads import Heads
+    from headspan.runtime import RunnableModel
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,11 @@ class Lens:
     min_layers: int = 1
     one_stream: bool = False
     """Queries and keys are held against each other, so they must read the same stream."""
+    runs: bool = False
+    """The model is run: `compute` takes a RunnableModel in place of heads."""
 
-    def compute(self, heads: Heads, **options: Any) -> xr.Dataset | xr.DataTree:
-        """The lens's labelled result for these heads."""
+    def compute(self, heads: Heads | RunnableModel, **options: Any) -> xr.Dataset | xr.DataTree:
+        """The lens's labelled result for these heads, or for the running model where it `runs`."""
         result: xr.Dataset | xr.DataTree = import_module(f"headspan.lenses.{self.name}").compute(heads, **options)
         return result
 
@@ -95,6 +99,21 @@ LENSES: Mapping[str, Lens] = {
             "beside random matrices",
             needs=ATTENTION,
         ),
+        Lens(
+            name="attention",
+            title="What heads attend to",
+            summary="attention maps of the running model on a text, and what sums up heads, beside uniform attention",
+            needs=ATTENTION,
+            runs=True,
+        ),
+        Lens(
+            name="detect",
+            title="Which heads do what",
+            summary="previous-token, duplicate-token, induction, identity and first-token heads, found by running the "
+            "model on random tokens said twice",
+            needs=ATTENTION,
+            runs=True,
+        ),
     )
 }
 
@@ -109,4 +128,5 @@ def lens(name: str) -> Lens:
 def obstacles(checkpoint: Checkpoint, stack: str | None = None) -> dict[str, str | None]:
     """For every lens, None if it applies to the checkpoint, else the reason why not."""
     stored = checkpoint.stack(stack)
-    return {name: lens.obstacle(stored) for name, lens in LENSES.items()}
+    running = obstacle_to_running(checkpoint, stack)
+    return {name: lens.obstacle(stored) or (running if lens.runs else None) for name, lens in LENSES.items()}

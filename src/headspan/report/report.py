@@ -23,6 +23,7 @@ from headspan.report.html import Markup, element, facts, section
 from headspan.report.lens_figures import lens_figures
 from headspan.report.model_section import model_section
 from headspan.report.page import page
+from headspan.report.subjects import NotRun, Subjects
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,11 @@ def write_report(
     """
     check_writable(path)
     hindered, heads, parts = obstacles(checkpoint, stack), checkpoint.heads(stack=stack), []
+    subjects = Subjects(heads)
     for lens in LENSES.values():
         if hindered[lens.name] is None:
             progress(lens.title)
-            parts.append(_part(lens, heads))
+            parts.append(_part(lens, subjects))
     hindered |= {part.lens.name: part.obstacle for part in parts if part.obstacle}
     document = _document(checkpoint, heads, parts, hindered)
     with written_whole(path) as temporary:
@@ -68,13 +70,13 @@ def write_report(
     return path
 
 
-def _part(lens: Lens, heads: Heads) -> LensPart:
+def _part(lens: Lens, subjects: Subjects) -> LensPart:
     """A lens's findings and figures. Weights too small for a quantity are a fact about the model, not a failure."""
     try:
-        result = lens.compute(heads)
-    except DegenerateSubspace as reason:
+        result = lens.compute(subjects.running if lens.runs else subjects.heads)
+    except (DegenerateSubspace, NotRun) as reason:
         return LensPart(lens, obstacle=str(reason))
-    return LensPart(lens, findings_of(lens.name, result), lens_figures(lens, result, heads))
+    return LensPart(lens, findings_of(lens.name, result), lens_figures(lens, result, subjects.heads))
 
 
 def _document(checkpoint: Checkpoint, heads: Heads, parts: Sequence[LensPart], hindered: dict[str, str | None]) -> str:

@@ -1,0 +1,44 @@
+"""What a report's lenses look at: the weights, and the running model where a lens needs it, opened once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING
+
+from headspan.errors import HeadspanError, UnsupportedModel
+from headspan.heads import Heads
+
+if TYPE_CHECKING:
+    from headspan.runtime import RunnableModel
+
+MOST_PARAMETERS = 1_000_000_000
+"""Larger models are not run without being asked for: it would take hours, or more memory than there is."""
+
+
+class NotRun(HeadspanError):
+    """The model is not run for a report; the message says why."""
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """Heads of a checkpoint, and the checkpoint as a running model."""
+
+    heads: Heads
+
+    @cached_property
+    def running(self) -> RunnableModel:
+        """The model, ready to run; a `NotRun` where it is too large, not at hand, or cannot be run."""
+        from headspan.runtime import open_runnable
+
+        checkpoint = self.heads.checkpoint
+        n_parameters = sum(prod(info.shape) for info in checkpoint.store.infos.values())
+        if n_parameters > MOST_PARAMETERS:
+            raise NotRun(f"a report does not run models of more than {MOST_PARAMETERS:,} parameters; use the command")
+        if checkpoint.store.bytes_transferred is not None:
+            raise NotRun("to be run, the model would have to be fetched from the Hub whole; use the command for that")
+        try:
+            return open_runnable(checkpoint, stack=self.heads.stack.name)
+        except UnsupportedModel as reason:
+            raise NotRun(str(reason)) from reason

@@ -1,0 +1,294 @@
+"""Statistics of attention against their definitions, SciPy, and models made to have the answer."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from scipy import stats
+
+from headspan.errors import ShapeError
+from headspan.lenses import attention
+from headspan.lenses.attention.angular import angular_correlation, cosines
+from headspan.lenses.attention.maps import write_average, write_shares
+from headspan.lenses.attention.mixing import (
+    effective_rank,
+    numerical_rank,
+    random_effective_rank,
+    state_statistics,
+    uniform_map_rank,
+)
+from headspan.lenses.attention.statistics import (
+    STATISTICS,
+    pattern_statistics,
+    row_entropy,
+    uniform_pattern,
+    uniform_statistics,
+)
+from headspan.runtime import RunnableModel, encoded, forward, open_runnable
+from tests.unit.running_models import TEXT, fresh, running
+
+N = 7
+
+
+def causal_pattern(n: int = N, heads: int = 3, seed: int = 0, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random causal patterns and their logarithms."""
+    scores = scale * torch.randn(heads, n, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    logs = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf).log_softmax(-1)
+    return logs.exp(), logs
+
+
+@pytest.fixture(scope="module")
+def model() -> RunnableModel:
+    return running()
+
+
+@pytest.fixture(scope="module")
+def result(model: RunnableModel) -> xr.Dataset:
+    return attention.compute(model, encoded(model, TEXT), level="word", permutations=19)
+
+
+# Statistics of heads
+
+
+def test_entropies_are_those_of_scipy() -> None:
+    pattern, logs = causal_pattern()
+    np.testing.assert_allclose(row_entropy(logs), stats.entropy(pattern.numpy(), axis=-1), atol=1e-12)
+
+
+def test_entropy_is_exact_where_probabilities_round_to_zero() -> None:
+    """Two keys, the second with probability exp(-800): float64 holds neither it nor 1 less it."""
+    assert float(row_entropy(torch.tensor([[0.0, -800.0]], dtype=torch.float64))) == 0.0
+    small = torch.tensor([[0.0, -600.0]], dtype=torch.float64)
+    assert float(row_entropy(small)) == pytest.approx(600 * math.exp(-600), rel=1e-12)
+
+
+def test_statistics_are_their_definitions() -> None:
+    pattern, logs = causal_pattern()
+    found = pattern_statistics(pattern, logs, causal=True)
+    for head, p in enumerate(pattern.numpy()):
+        rows = range(1, N)
+        entropy = [stats.entropy(p[i, : i + 1]) for i in rows]
+        received = [np.mean([p[i, j] for i in rows if i != j]) for j in range(N)]
+        expected = {
+            "entropy": np.mean(entropy),
+            "relative_entropy": np.mean([h / math.log(i + 1) for h, i in zip(entropy, rows, strict=True)]),
+            "effective_positions": np.mean(np.exp(entropy)),
+            "self_mass": np.mean([p[i, i] for i in rows]),
+            "previous_mass": np.mean([p[i, i - 1] for i in rows]),
+            "first_mass": np.mean([p[i, 0] for i in rows]),
+            "sink_mass": max(received),
+            "sink_position": int(np.argmax(received)),
+        }
+        assert set(expected) == {*STATISTICS, "sink_position"}
+        for name, value in expected.items():
+            assert float(found[name][head]) == pytest.approx(value, abs=1e-12), name
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_chance_is_what_a_head_of_constant_scores_does(causal: bool) -> None:
+    scores = torch.zeros(1, N, N, dtype=torch.float64)
+    if causal:
+        scores = scores.masked_fill(torch.ones(N, N, dtype=torch.bool).triu(1), -torch.inf)
+    found = pattern_statistics(scores.softmax(-1), scores.log_softmax(-1), causal)
+    for name, value in uniform_statistics(N, causal).items():
+        assert float(found[name][0]) == pytest.approx(value, abs=1e-12), name
+    assert uniform_statistics(N, causal)["relative_entropy"] == pytest.approx(1)
+
+
+def test_uniform_causal_masses_are_mean_of_one_over_i() -> None:
+    expected = np.mean([1 / (i + 1) for i in range(1, N)])
+    chance = uniform_statistics(N, causal=True)
+    for name in ("self_mass", "previous_mass", "first_mass", "sink_mass"):
+        assert chance[name] == pytest.approx(expected)
+    assert chance["effective_positions"] == pytest.approx(np.mean(range(2, N + 1)))
+
+
+def test_a_single_token_has_no_statistics(model: RunnableModel) -> None:
+    found = attention.compute(model, encoded(model, [5]))
+    assert np.isnan(found["entropy"].values).all()
+    assert np.isnan(found["mean_cosine"].values).all()
+    np.testing.assert_allclose(found["mean_map"].values, 1)
+    assert attention.as_json(found)["heads"][0]["entropy"] is None
+
+
+# Maps
+
+
+def test_head_averages_are_their_definitions(model: RunnableModel) -> None:
+    prompt = encoded(model, TEXT)
+    run, found = forward(model, prompt.tokens), attention.compute(model, prompt, permutations=0)
+    pattern = run.pattern()[0].double().numpy()
+    np.testing.assert_allclose(found["mean_map"].values, pattern.mean(axis=1), atol=1e-7)
+    norms = np.stack([run.head_writes(place)[0].norm(dim=-1).double().numpy() for place in range(2)])
+    share = norms / norms.sum(axis=-1, keepdims=True)
+    expected = np.einsum("lhqk,lqh->lqk", pattern, share)
+    np.testing.assert_allclose(found["write_map"].values, expected, atol=1e-6)
+    np.testing.assert_allclose(found["write_share"].values, share.mean(axis=1), atol=1e-6)
+    assert "embedding_correlation" not in found
+
+
+def test_a_head_that_writes_nothing_does_not_count_in_the_weighted_map() -> None:
+    model = fresh()
+    with torch.no_grad():
+        model.linear("O", 1).get_parameter("weight")[:8] = 0
+    run = forward(model, encoded(model, TEXT).tokens)
+    shares = write_shares(run)[1]
+    np.testing.assert_allclose(shares[:, 0], 0, atol=1e-7)
+    pattern = run.runs[1].pattern[0].double()
+    weighted = write_average(pattern, shares)
+    changed = pattern.clone()
+    changed[0] = uniform_pattern(pattern.shape[-1], causal=True)[0]
+    torch.testing.assert_close(write_average(changed, shares), weighted)
+    np.testing.assert_allclose(weighted.sum(-1), 1, atol=1e-6)
+
+
+def test_heads_that_all_write_nothing_count_alike() -> None:
+    model = fresh()
+    with torch.no_grad():
+        model.linear("O", 0).get_parameter("weight").zero_()
+    np.testing.assert_allclose(write_shares(forward(model, encoded(model, TEXT).tokens))[0], 1 / 3)
+
+
+def test_rows_of_word_maps_of_a_real_encoder_sum_to_one(minilm: Path) -> None:
+    running_model = open_runnable(minilm)
+    prompt = encoded(
+        running_model, "Unbelievable! The tokenizer's sub-words of “antidisestablishmentarianism” were pooled."
+    )
+    found = attention.compute(running_model, prompt, level="word", permutations=0)
+    assert found.sizes["query"] < len(prompt)
+    for name in ("pattern", "mean_map", "write_map"):
+        np.testing.assert_allclose(found[name].sum("key"), 1, atol=1e-6)
+    assert float(found["left_out"].max()) == 0
+    assert bool((found["mean_map"] > 0).all()), "an encoder looks both ways"
+
+
+def test_what_is_not_shown_is_reported(model: RunnableModel) -> None:
+    prompt = encoded(model, TEXT)
+    dropped = attention.compute(model, prompt, level="word", special="drop", permutations=0)
+    np.testing.assert_allclose(dropped["mean_map"].sum("key") + dropped["left_out"], 1, atol=1e-6)
+    assert float(dropped["left_out"].min()) > 0
+    chosen = attention.compute(model, prompt, level="word", words=["café", "the"], permutations=0)
+    assert [str(text) for text in chosen["query_text"].values] == ["The", "the", "café", "the", "the"]
+    np.testing.assert_allclose(chosen["mean_map"].sum("key") + chosen["left_out"], 1, atol=1e-6)
+
+
+def test_the_double_sum_keeps_the_total(model: RunnableModel, result: xr.Dataset) -> None:
+    summed = attention.compute(model, encoded(model, TEXT), level="word", pooling="sum", permutations=0)
+    np.testing.assert_allclose(summed["mean_map"].sum(["query", "key"]), result.attrs["n_tokens"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("given", [{"level": "letter"}, {"pooling": "max"}, {"special": "hide"}])
+def test_unknown_choices_are_refused(model: RunnableModel, given: dict[str, str]) -> None:
+    with pytest.raises(ShapeError, match="level is token or word"):
+        attention.compute(model, encoded(model, TEXT), **given)
+
+
+def test_nothing_left_to_show_is_refused(model: RunnableModel) -> None:
+    with pytest.raises(ShapeError, match="nothing is left of the prompt"):
+        attention.compute(model, encoded(model, [model.tokenizer.bos_token_id]), special="drop")  # type: ignore[union-attr]
+    with pytest.raises(ShapeError, match="permutations is at least 0"):
+        attention.compute(model, encoded(model, TEXT), permutations=-1)
+
+
+# States
+
+
+def test_states_all_alike_have_cosine_one_and_rank_one() -> None:
+    alike = torch.arange(1.0, 9.0).expand(2, 5, 8)
+    found = state_statistics(alike)
+    np.testing.assert_allclose(found["mean_cosine"], 1)
+    np.testing.assert_allclose(found["residual"], 0, atol=1e-12)
+    np.testing.assert_allclose(found["effective_rank"], 1, atol=1e-6)
+
+
+def test_random_states_have_the_chance_values() -> None:
+    states = torch.randn(400, 12, 30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = state_statistics(states)
+    error = float(found["mean_cosine"].std()) / 20
+    assert abs(float(found["mean_cosine"].mean())) < 4 * error
+    assert float(found["effective_rank"].mean()) == pytest.approx(random_effective_rank(12, 30), rel=0.01)
+    assert float(found["residual"].mean()) == pytest.approx(math.sqrt(11 / 12), rel=0.01)
+
+
+def test_mean_cosine_is_its_definition() -> None:
+    states = torch.randn(1, 6, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    pairs = cosines(states[0]).numpy()[np.triu_indices(6, 1)]
+    assert float(state_statistics(states)["mean_cosine"][0]) == pytest.approx(pairs.mean())
+
+
+def test_ranks_of_known_maps() -> None:
+    assert int(numerical_rank(uniform_pattern(6, causal=False)[0])) == uniform_map_rank(6, causal=False) == 1
+    assert int(numerical_rank(torch.eye(6))) == 6
+    assert float(effective_rank(torch.ones(5))) == pytest.approx(5)
+    values = np.linalg.svd(np.tril(np.ones((9, 9))) / np.arange(1, 10)[:, None])[1]
+    assert uniform_map_rank(9, causal=True) == int((values > 0.01 * values[0]).sum())
+
+
+# Angles
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_correlations_are_those_of_scipy(causal: bool) -> None:
+    pattern, _ = causal_pattern() if causal else (torch.rand(3, N, N, dtype=torch.float64), None)
+    cosine = cosines(torch.randn(N, 5, dtype=torch.float64))
+    found, p = angular_correlation(pattern, cosine[None], causal, 99, seed=0)
+    query, key = np.nonzero(np.tri(N, k=-1) if causal else 1 - np.eye(N))
+    for head in range(3):
+        relative = pattern[head].numpy()[query, key] * ((query + 1) if causal else 1)
+        expected = stats.spearmanr(relative, cosine.numpy().round(12)[query, key]).statistic
+        assert found[0, head] == pytest.approx(expected, abs=1e-12)
+    assert ((p >= 0.01) & (p <= 1)).all()
+
+
+def test_attention_made_of_cosines_correlates_fully() -> None:
+    cosine = cosines(torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    # Without the softmax's denominator: attention relative to uniform then is a function of the cosine alone.
+    pattern = cosine.exp().tril() / torch.arange(1, 13)[:, None]
+    found, p = angular_correlation(torch.stack([pattern, pattern.T.tril()]), cosine[None], True, 199, seed=0)
+    assert found[0, 0] == pytest.approx(1)
+    assert p[0, 0] == pytest.approx(1 / 200)
+
+
+def test_p_values_of_unrelated_attention_are_uniform() -> None:
+    """Over 200 heads, the share below 0.25 lies within four standard errors of 0.25."""
+    pattern, _ = causal_pattern(n=10, heads=200, seed=3)
+    cosine = cosines(torch.randn(10, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(4)))
+    _, p = angular_correlation(pattern, cosine[None], True, 99, seed=0)
+    assert abs((p <= 0.25).mean() - 0.25) < 4 * math.sqrt(0.25 * 0.75 / 200)
+
+
+def test_too_few_positions_have_no_correlation() -> None:
+    pattern, _ = causal_pattern(n=2)
+    found, p = angular_correlation(pattern, torch.eye(2, dtype=torch.float64)[None], True, 9, seed=0)
+    assert np.isnan(found).all()
+    assert np.isnan(p).all()
+
+
+# The lens
+
+
+def test_the_head_average_is_nearer_to_uniform_than_its_heads(result: xr.Dataset) -> None:
+    assert (result["mean_map_relative_entropy"] > result["relative_entropy"].mean("head")).all()
+
+
+def test_every_score_has_its_chance_beside_it(result: xr.Dataset) -> None:
+    for name in (*STATISTICS, "write_share", "effective_rank", "mean_cosine", "map_rank", "embedding_correlation"):
+        assert np.isfinite(float(result[f"{name}_chance"])), name
+    assert {"model", "file_hash", "null", "level", "seed", "run_by"} <= set(result.attrs)
+
+
+def test_the_same_seed_gives_the_same_result(model: RunnableModel, result: xr.Dataset) -> None:
+    again = attention.compute(model, encoded(model, TEXT), level="word", permutations=19)
+    xr.testing.assert_identical(again, result)
+
+
+def test_the_default_prompt_is_a_story_or_random_tokens_twice(stories: Path) -> None:
+    told = attention.compute(open_runnable(stories), level="word", permutations=0)
+    assert "Lily" in [str(text) for text in told["query_text"].values]
+    drawn = attention.compute(open_runnable("demo"), permutations=0)["token_id"].values
+    assert drawn.tolist()[:32] == drawn.tolist()[32:]

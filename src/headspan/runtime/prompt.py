@@ -1,0 +1,117 @@
+"""From text or token ids to a checked prompt: tokens that the model can run on, and where each stands in the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from headspan.errors import ShapeError
+from headspan.runtime.model import RunnableModel
+
+Offsets = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A sequence of tokens, and the text they came from."""
+
+    ids: tuple[int, ...]
+    texts: tuple[str, ...]
+    """Each token as it reads; `#17` where there is no tokenizer."""
+    special: tuple[bool, ...]
+    """Whether the tokenizer put it there by itself (`[CLS]`, `<s>`)."""
+    text: str | None = None
+    """None where token ids were given."""
+    offsets: Offsets | None = None
+    """Start and end of every token in `text`; None where token ids were given or the tokenizer does not say."""
+    dropped: int = 0
+    """Tokens cut off at the end because they exceeded the context."""
+
+    @property
+    def tokens(self) -> Int[Tensor, "1 position"]:
+        return torch.tensor([self.ids])
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def encoded(model: RunnableModel, source: str | Sequence[int], truncate: bool = False, special: bool = True) -> Prompt:
+    """A prompt from text, or from token ids where `source` is a sequence of numbers.
+
+    Parameters
+    ----------
+    model
+        The model whose tokenizer and context count.
+    source
+        Text, or token ids.
+    truncate
+        Cut a prompt that exceeds the context, and say by how much; otherwise that is an error.
+    special
+        Whether the tokenizer adds its special tokens to text.
+    """
+    if isinstance(source, str):
+        if not source.strip():
+            raise ShapeError("the prompt is empty; give some text, or token ids with --tokens")
+        prompt = _from_text(model, source, special)
+    else:
+        prompt = _from_ids(model, tuple(source))
+    return _within_context(model, prompt, truncate)
+
+
+def token_ids(text: str) -> tuple[int, ...]:
+    """Token ids from `"1,5,7"` or `"1 5 7"`."""
+    parts = text.replace(",", " ").split()
+    if not parts or not all(part.isdecimal() and len(part) < 10 for part in parts):
+        raise ShapeError(f"{text!r:.60} is not a list of token ids; write them like 1,5,7")
+    return tuple(map(int, parts))
+
+
+def _from_text(model: RunnableModel, text: str, special: bool) -> Prompt:
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise ShapeError(f"{model.tokenizer_problem}; give token ids with --tokens")
+    # verbose=False: a text longer than the context is dealt with here, not by a warning.
+    found = tokenizer(
+        text, add_special_tokens=special, return_offsets_mapping=tokenizer.is_fast, truncation=False, verbose=False
+    )
+    ids = tuple(int(each) for each in found["input_ids"])
+    if not ids:
+        raise ShapeError("the tokenizer makes no token of this prompt: it drops all its characters")
+    offsets = tuple((int(a), int(b)) for a, b in found["offset_mapping"]) if tokenizer.is_fast else None
+    marks = tokenizer.get_special_tokens_mask(list(ids), already_has_special_tokens=True)
+    return Prompt(ids, _texts(model, ids), tuple(map(bool, marks)), text, offsets)
+
+
+def _from_ids(model: RunnableModel, ids: tuple[int, ...]) -> Prompt:
+    if not ids:
+        raise ShapeError("the prompt is empty; give at least one token id")
+    wrong = next((each for each in ids if not isinstance(each, int) or not 0 <= each < model.n_tokens), None)
+    if wrong is not None:
+        raise ShapeError(f"token {wrong} does not exist; this model has tokens 0..{model.n_tokens - 1}")
+    special = {} if model.tokenizer is None else set(model.tokenizer.all_special_ids)
+    return Prompt(ids, _texts(model, ids), tuple(each in special for each in ids))
+
+
+def _texts(model: RunnableModel, ids: Sequence[int]) -> tuple[str, ...]:
+    if model.tokenizer is None:
+        return tuple(f"#{each}" for each in ids)
+    return tuple(str(model.tokenizer.decode([each])) for each in ids)
+
+
+def _within_context(model: RunnableModel, prompt: Prompt, truncate: bool) -> Prompt:
+    limit = model.max_context
+    if limit is None or len(prompt) <= limit:
+        return prompt
+    if not truncate:
+        raise ShapeError(
+            f"the prompt has {len(prompt)} tokens and the model's context {limit}; shorten it, or cut it with "
+            "--truncate"
+        )
+    offsets = None if prompt.offsets is None else prompt.offsets[:limit]
+    return Prompt(
+        prompt.ids[:limit], prompt.texts[:limit], prompt.special[:limit], prompt.text, offsets, len(prompt) - limit
+    )

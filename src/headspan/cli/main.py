@@ -13,6 +13,7 @@ from headspan.cli import (
     affinity,
     claims,
     families,
+    gaussian,
     inspect,
     pair,
     positions,
@@ -36,6 +37,7 @@ app.command("affinity")(affinity.affinity)
 app.command("similarity")(similarity.similarity)
 app.command("spectra")(spectra.spectra)
 app.command("positions")(positions.positions)
+app.command("gaussian")(gaussian.gaussian)
 app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)

@@ -1,25 +1,151 @@
 """Gaussians: information, sequences, scores x^T C y, random weights. Pure torch, batched, in nats; knows no model."""
 
-from headspan.gaussian.attention_rank import (DataDependence, PatternRank, data_dependence, energy_rank, pattern_rank, random_pattern,)
-from headspan.gaussian.bilinear import (ScoreMoments, mixture_score_moments, score_covariance, score_moments, self_score_moments,)
-from headspan.gaussian.canonical import (canonical_correlations, mutual_information, total_correlation,)
-from headspan.gaussian.discrete import (discrete_entropy, discrete_jsd, discrete_kl,)
-from headspan.gaussian.entropy_of_softmax import (expected_collision, expected_entropy, flat_entropy, predicted_entropy, sampled_entropy, softmax_entropy,)
-from headspan.gaussian.estimates import (entropy_estimate, information_estimate, log_determinant_bias, sample_moments, shrunk_covariance,)
-from headspan.gaussian.information import (cross_entropy, entropy, entropy_change, kl_divergence, mapped, pairwise_kl_divergence,)
-from headspan.gaussian.jensen_shannon import (JensenShannon, jensen_shannon, moment_matched_jsd,)
-from headspan.gaussian.joint import (JointGaussian, SampledJoint, SeparableJoint, mixture_moments, pairwise_information, token_entropies,)
-from headspan.gaussian.lognormal import (fenton_wilkinson, fenton_wilkinson_distance, log_ratio_moments, log_sphere_exponential, lognormal_mean, lognormal_variance, sphere_ratio_mean, sphere_ratio_variance,)
-from headspan.gaussian.mixing import (AttentionWeights, attention_layer, attention_pattern, layers_applied, opposite_step, opposite_threshold, random_layers,)
-from headspan.gaussian.random_matrices import (aligned_trace_variance, best_alignment, expected_largest_square, expected_norm, expected_smallest_gap, singular_vector_bound,)
-from headspan.gaussian.rectified import (layer_norm, layer_norm_moments, rectified_covariance, rectified_mean, rectified_variance,)
-from headspan.gaussian.slerp import (angle_between, random_pairs, slerp, slerp_velocity, slerp_weights,)
-from headspan.gaussian.softmax_paths import (CosineFit, SoftmaxPath, cosine_fit, exp_departure, jsd_of_softmax, kl_of_softmax, mean_kl_law, small_radius_kl, softmax_path, sphere_alignment,)
-from headspan.gaussian.spheres import (CosineViolations, cosine_bound_violations, random_form_covariance, score_bound, sphere_score_moments, symmetric_score_bound,)
-from headspan.gaussian.studies import (EntropyStudy, PathStudy, entropy_study, path_study,)
-from headspan.gaussian.sweep_of_mixing import (MixingSweep, mixing_sweep,)
-from headspan.gaussian.token_course import (TokenCourse, information_by_distance, mean_cosine, mean_distance, sampled_information, token_course, token_rank, token_residual,)
-from headspan.gaussian.tokens import (bigram_joint, token_moments,)
+from headspan.gaussian.attention_rank import (
+    DataDependence,
+    PatternRank,
+    data_dependence,
+    energy_rank,
+    pattern_rank,
+    random_pattern,
+)
+from headspan.gaussian.bilinear import (
+    ScoreMoments,
+    mixture_score_moments,
+    score_covariance,
+    score_moments,
+    self_score_moments,
+)
+from headspan.gaussian.canonical import (
+    canonical_correlations,
+    mutual_information,
+    total_correlation,
+)
+from headspan.gaussian.discrete import (
+    discrete_entropy,
+    discrete_jsd,
+    discrete_kl,
+)
+from headspan.gaussian.entropy_of_softmax import (
+    expected_collision,
+    expected_entropy,
+    flat_entropy,
+    predicted_entropy,
+    sampled_entropy,
+    softmax_entropy,
+)
+from headspan.gaussian.estimates import (
+    entropy_estimate,
+    information_estimate,
+    log_determinant_bias,
+    sample_moments,
+    shrunk_covariance,
+)
+from headspan.gaussian.information import (
+    cross_entropy,
+    entropy,
+    entropy_change,
+    kl_divergence,
+    mapped,
+    pairwise_kl_divergence,
+)
+from headspan.gaussian.jensen_shannon import (
+    JensenShannon,
+    jensen_shannon,
+    moment_matched_jsd,
+)
+from headspan.gaussian.joint import (
+    JointGaussian,
+    SampledJoint,
+    SeparableJoint,
+    mixture_moments,
+    pairwise_information,
+    token_entropies,
+)
+from headspan.gaussian.lognormal import (
+    fenton_wilkinson,
+    fenton_wilkinson_distance,
+    log_ratio_moments,
+    log_sphere_exponential,
+    lognormal_mean,
+    lognormal_variance,
+    sphere_ratio_mean,
+    sphere_ratio_variance,
+)
+from headspan.gaussian.mixing import (
+    AttentionWeights,
+    attention_layer,
+    attention_pattern,
+    layers_applied,
+    opposite_step,
+    opposite_threshold,
+    random_layers,
+)
+from headspan.gaussian.random_matrices import (
+    aligned_trace_variance,
+    best_alignment,
+    expected_largest_square,
+    expected_norm,
+    expected_smallest_gap,
+    singular_vector_bound,
+)
+from headspan.gaussian.rectified import (
+    layer_norm,
+    layer_norm_moments,
+    rectified_covariance,
+    rectified_mean,
+    rectified_variance,
+)
+from headspan.gaussian.slerp import (
+    angle_between,
+    random_pairs,
+    slerp,
+    slerp_velocity,
+    slerp_weights,
+)
+from headspan.gaussian.softmax_paths import (
+    CosineFit,
+    SoftmaxPath,
+    cosine_fit,
+    exp_departure,
+    jsd_of_softmax,
+    kl_of_softmax,
+    mean_kl_law,
+    small_radius_kl,
+    softmax_path,
+    sphere_alignment,
+)
+from headspan.gaussian.spheres import (
+    CosineViolations,
+    cosine_bound_violations,
+    random_form_covariance,
+    score_bound,
+    sphere_score_moments,
+    symmetric_score_bound,
+)
+from headspan.gaussian.studies import (
+    EntropyStudy,
+    PathStudy,
+    entropy_study,
+    path_study,
+)
+from headspan.gaussian.sweep_of_mixing import (
+    MixingSweep,
+    mixing_sweep,
+)
+from headspan.gaussian.token_course import (
+    TokenCourse,
+    information_by_distance,
+    mean_cosine,
+    mean_distance,
+    sampled_information,
+    token_course,
+    token_rank,
+    token_residual,
+)
+from headspan.gaussian.tokens import (
+    bigram_joint,
+    token_moments,
+)
 
 __all__ = [
     "AttentionWeights",

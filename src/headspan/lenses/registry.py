@@ -95,6 +95,14 @@ LENSES: Mapping[str, Lens] = {
             "beside random matrices",
             needs=ATTENTION,
         ),
+        Lens(
+            name="gaussian",
+            title="Is it Gaussian?",
+            summary="what means and covariances alone predict of every head's logits and attention, beside what is "
+            "measured",
+            needs=frozenset({"W_Q", "W_K"}),
+            one_stream=True,
+        ),
     )
 }
 

@@ -66,7 +66,8 @@ def test_a_gaussian_stream_is_predicted_to_sampling_error(monkeypatch: pytest.Mo
     for pair in gaussian.PAIRS:
         here = found.sel(pair=pair, layer=0)
         np.testing.assert_allclose(here["logit_sd"], here["logit_sd_measured"], rtol=0.03)
-        np.testing.assert_allclose(here["logit_mean"], here["logit_mean_measured"], atol=0.05)
+        gap = abs(here["logit_mean"] - here["logit_mean_measured"]) / here["logit_sd"]
+        assert float(gap.max()) < 0.07  # 4 standard errors of the difference, neighbours being correlated
         gap = here["logit_excess_kurtosis"] - here["logit_excess_kurtosis_measured"]
         assert float(abs(gap).max()) < 0.15 * (1 + float(here["logit_excess_kurtosis"].max()))
     # Neighbours are correlated, so keys of a row are not independent: the entropy comes out near, not exactly.
@@ -127,9 +128,7 @@ def test_a_head_that_looks_at_nothing_is_predicted_uniform() -> None:
     assert np.isnan(found["logit_sd_r2"]).all()
 
 
-@pytest.mark.parametrize(
-    ("family", "note"), [("bloom", "position terms"), ("gemma2", "before the cap"), ("gpt_oss", "sinks")]
-)
+@pytest.mark.parametrize(("family", "note"), [("bloom", "position terms"), ("gemma2", "before the cap")])
 def test_what_is_not_in_the_picture_is_said(family: str, note: str) -> None:
     assert note in gaussian.compute(tiny(family), sequences=4, length=8).attrs["left_out"]
 

@@ -65,11 +65,11 @@ def test_a_gaussian_stream_is_predicted_to_sampling_error(monkeypatch: pytest.Mo
     found = gaussian.compute(heads)
     for pair in gaussian.PAIRS:
         here = found.sel(pair=pair, layer=0)
-        np.testing.assert_allclose(here["logit_sd"], here["logit_sd_measured"], rtol=0.03)
+        np.testing.assert_allclose(here["logit_sd"], here["logit_sd_measured"], rtol=0.05)
         gap = abs(here["logit_mean"] - here["logit_mean_measured"]) / here["logit_sd"]
         assert float(gap.max()) < 0.07  # 4 standard errors of the difference, neighbours being correlated
-        gap = here["logit_excess_kurtosis"] - here["logit_excess_kurtosis_measured"]
-        assert float(abs(gap).max()) < 0.15 * (1 + float(here["logit_excess_kurtosis"].max()))
+        fourth = here["logit_excess_kurtosis"] + 3, here["logit_excess_kurtosis_measured"] + 3
+        np.testing.assert_allclose(*fourth, rtol=0.15)
     # Neighbours are correlated, so keys of a row are not independent: the entropy comes out near, not exactly.
     np.testing.assert_allclose(found["entropy"], found["entropy_measured"], rtol=0.05)
 
@@ -81,17 +81,18 @@ def test_moments_fitted_on_queries_are_the_images_of_the_streams(demo: Heads) ->
     q, k = projected(heads, "Q", 0, reads), projected(heads, "K", 0, reads)
     sample = QueriesAndKeys(q, k.repeat_interleave(q.shape[1] // k.shape[1], dim=1))
     ours = fitted(sample, "neighbour")
-    x, y = reads[:, 1:].flatten(0, 1), reads[:, :-1].flatten(0, 1)
-    both = torch.cov(torch.cat([x, y], 1).T)
-    d = heads.d_model
+    x, y = reads[:, 1:], reads[:, :-1]
+    off = torch.cat([x - x.mean(0), y - y.mean(0)], -1).flatten(0, 1)
+    both = off.mT @ off / (39 * 11)
+    d, at = heads.d_model, 4
     W_Q, W_K = heads.W_Q[0], heads.per_query_head(heads.W_K)[0]
     for head in range(heads.n_heads):
         there = score_moments(
-            Factored(W_Q[head], W_K[head]), x.mean(0), both[:d, :d], y.mean(0), both[d:, d:], both[:d, d:]
+            Factored(W_Q[head], W_K[head]), x[:, at].mean(0), both[:d, :d], y[:, at].mean(0), both[d:, d:], both[:d, d:]
         )
         eye = torch.eye(heads.d_head, dtype=torch.float64)
         S_qk = ours.S_qk[head] if ours.S_qk is not None else None
-        here = score_moments(eye, ours.mean_q[head], ours.S_q[head], ours.mean_k[head], ours.S_k[head], S_qk)
+        here = score_moments(eye, ours.mean_q[at, head], ours.S_q[head], ours.mean_k[at, head], ours.S_k[head], S_qk)
         for name in ("mean", "variance", "excess_kurtosis"):
             assert float(getattr(here, name)) == pytest.approx(float(getattr(there, name)), rel=1e-8, abs=1e-10)
 

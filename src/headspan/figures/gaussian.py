@@ -131,31 +131,27 @@ def agreement_figure(result: xr.Dataset) -> go.Figure:
 
 
 def information_figure(result: xr.Dataset) -> go.Figure:
-    """Mutual information of tokens over their distance, a line per layer, and what places alone give."""
+    """Mutual information of tokens over their distance, less what their places alone give, a line per layer."""
     figure = go.Figure()
     layers = result[LAYER].values
-    places = np.linspace(0, 1, len(layers)) if len(layers) > 1 else [0.3]
-    colours = sample_colorscale(SEQUENTIAL, places) if len(layers) > len(CATEGORIES) - 1 else CATEGORIES
+    many = len(layers) >= len(CATEGORIES)
+    colours = sample_colorscale(SEQUENTIAL, np.linspace(0, 1, len(layers))) if many else CATEGORIES
     for layer, colour in zip(layers, colours, strict=False):
+        here = result.sel({LAYER: layer})
+        told, places = here["information"].values, here["information_chance"].values
         line = go.Scatter(
             x=result["distance"].values,
-            y=result["information"].sel({LAYER: layer}).values,
+            y=told - places,
+            customdata=np.stack([told, places], axis=-1),
             mode="lines+markers",
             name=f"layer {int(layer)}",
             line={"color": colour, "width": 2},
-            hovertemplate=f"layer {int(layer)}, distance %{{x}}: %{{y:.3f}} nats<extra></extra>",
+            hovertemplate=f"layer {int(layer)}, distance %{{x}}: %{{y:.3f}} nats<br>"
+            "%{customdata[0]:.3f} in all, %{customdata[1]:.3f} by places alone<extra></extra>",
         )
         figure.add_trace(line)
-    chance = go.Scatter(
-        x=result["distance"].values,
-        y=result["information_chance"].max(LAYER).values,
-        mode="lines",
-        name="places alone (largest of all layers)",
-        line={"color": CHANCE, "width": 2.5, "dash": "dot"},
-        hovertemplate="different sequences, distance %{x}: %{y:.3f} nats<extra></extra>",
-    )
-    figure.add_trace(chance)
+    figure.add_hline(y=0, line={"color": CHANCE, "width": 2, "dash": "dot"})
     figure.update_xaxes(title_text="distance of two tokens", type="log", tickvals=result["distance"].values.tolist())
-    figure.update_yaxes(title_text="mutual information, nats")
+    figure.update_yaxes(title_text="nats beyond what places say")
     figure.update_layout(legend_y=-0.2)
     return styled(figure, "What tokens say about each other, if Gaussian", 440)

@@ -14,6 +14,8 @@ LENS = "gaussian"
 FIT = "Moments fitted on one half of the sequences, measured on the other."
 GOOD = 0.8
 """R^2 from which on a prediction is called good."""
+CLOSE = 0.05
+"""Difference of logarithms up to which two sizes are called the same."""
 
 
 def findings(result: xr.Dataset) -> list[Finding]:
@@ -51,11 +53,11 @@ def _entropy(result: xr.Dataset) -> Iterator[Finding]:
     layers = result["entropy_r2"]
     good = [int(layer) for layer in layers[LAYER].values if float(layers.sel({LAYER: layer})) >= GOOD]
     where = f"layers {', '.join(map(str, good))}" if len(good) > 1 else f"layer {good[0]}" if good else "no layer"
-    side = "flatter" if ratio > 1 else "sharper"
+    side = "as flat as" if abs(np.log(ratio)) < CLOSE else "flatter than" if ratio > 1 else "sharper than"
     yield Finding(
         LENS,
-        f"Attention is {side} than Gaussian queries and keys would make it: measured entropies are {ratio:.2f} times "
-        f"the predicted ones. The picture is good (R² of {GOOD} or more) in {where}.",
+        f"On average attention is {side} Gaussian queries and keys would make it: measured entropies are "
+        f"{ratio:.2f} times the predicted ones. The picture is good (R² of {GOOD} or more) in {where}.",
         value=r2,
         chance=0.0,
         evidence=f"R² over all heads {r2:.2f}. {FIT}",
@@ -80,8 +82,7 @@ def _departing_head(result: xr.Dataset) -> Iterator[Finding]:
         f"logits would give {predicted:.2f} and uniform attention {float(one['entropy_uniform']):.2f}.",
         value=measured,
         chance=predicted,
-        evidence="Of the spread of its keys within a sequence, the first one makes "
-        f"{float(one['first_key_share']):.1%} ({float(one['first_key_share_chance']):.1%} if all were alike).",
+        evidence=f"Entropy of attention over draws of the fitted Gaussian. {FIT}",
         weight=0.4,
     )
 
@@ -107,19 +108,19 @@ def _tails(result: xr.Dataset) -> Iterator[Finding]:
 
 
 def _information(result: xr.Dataset) -> Iterator[Finding]:
-    """Where neighbouring tokens say most about each other."""
-    near = result["information"].isel(distance=0)
-    if not bool(np.isfinite(near).any()):
+    """Where neighbouring tokens say most about each other, beyond what their places say."""
+    excess = (result["information"] - result["information_chance"]).isel(distance=0)
+    if not bool(np.isfinite(excess).any()):
         return
-    place = int(near.argmax(LAYER))
-    one = result.isel({LAYER: place})
-    values = one["information"].values
+    one = result.isel({LAYER: int(np.nanargmax(excess.values))})
+    told, places = one["information"].values, one["information_chance"].values
     yield Finding(
         LENS,
-        f"Neighbouring tokens say most about each other in what layer {int(one[LAYER])} reads: at least "
-        f"{values[0]:.2f} nats, and {values[-1]:.2f} at a distance of {int(one['distance'][-1])}.",
-        value=float(values[0]),
-        chance=float(one["information_chance"].values[0]),
+        f"Neighbouring tokens say most about each other in what layer {int(one[LAYER])} reads: {told[0]:.2f} nats or "
+        f"more, of which their places alone give {places[0]:.2f}; at a distance of {int(one['distance'][-1])} it is "
+        f"{told[-1]:.2f} and {places[-1]:.2f}.",
+        value=float(told[0]),
+        chance=float(places[0]),
         evidence="Gaussian mutual information of the leading components, corrected for bias; by chance: tokens of "
         "different sequences, as far apart.",
         weight=0.3,

@@ -78,7 +78,7 @@ def path_study(
 
 @dataclass(frozen=True)
 class EntropyStudy:
-    """Entropy as a share of log n: `exact` [keys, variance]; `flat` is 1 - v / (2 log n), NaN where that is negative."""
+    """Entropy as a share of log n: `exact` [keys, variance]; `flat` is 1 - v / (2 log n), NaN where negative."""
 
     keys: tuple[int, ...]
     variance: Tensor

@@ -1,9 +1,9 @@
 """Is the stream as good as Gaussian? Logits and attention entropy predicted from moments, beside measured ones.
 
 1. Sequences are sampled, and what every layer's attention reads is noted (`reading`).
-2. On one half of them the moments of queries and keys are fitted, for three kinds of pairs (`pairs`).
-3. From these moments alone: mean, spread and kurtosis of each head's logits, and its attention's entropy
-   (`prediction`).
+2. On one half of them a Gaussian is fitted to queries and keys, for three kinds of pairs (`pairs`).
+3. From its moments alone: mean, spread and kurtosis of each head's logits (`prediction`), and its attention's entropy
+   (`attending`).
 4. On the other half the same is measured, and the two compared over the heads of each layer (`agreement`).
 5. How much neighbouring tokens say about each other, by the same picture (`information`).
 """
@@ -12,32 +12,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 import xarray as xr
 
 from headspan.dims import HEAD, LAYER
 from headspan.heads import Heads
 from headspan.heads.projecting import projected
-from headspan.heads.rotary import relative_rotation
 from headspan.lenses.gaussian.agreement import explained, size_ratio, slope
+from headspan.lenses.gaussian.attending import bilinear_form, row_entropies, uniform_entropy
 from headspan.lenses.gaussian.information import information_at, leading_components
-from headspan.lenses.gaussian.pairs import (
-    PAIRS,
-    QueriesAndKeys,
-    distances,
-    first_key_share,
-    fitted,
-    logits,
-    spread_within,
-)
-from headspan.lenses.gaussian.prediction import (
-    LogitMoments,
-    measured_logits,
-    predicted_logits,
-    predicted_row_entropy,
-    row_lengths,
-)
+from headspan.lenses.gaussian.pairs import PAIRS, SELF, QueriesAndKeys, distances, fitted, gaussian_sample, logits
+from headspan.lenses.gaussian.prediction import LogitMoments, measured_logits, predicted_logits
 from headspan.lenses.gaussian.reading import Reads, sampled_reads
 from headspan.lenses.gaussian.tables import DISTANCE, MOMENTS, PAIR
 
@@ -68,8 +53,7 @@ def compute(
         `entropy [layer, head]` in nats, predicted and measured, `entropy_uniform` the most it can be, which is chance
         for a head that looks at nothing in particular; `logit_sd_r2`, `_slope`, `_ratio [layer, pair]` and
         `entropy_r2` ... `[layer]`, R^2 in (-inf, 1], 0 for a constant guess, `..._all` over all heads;
-        `information [layer, distance]` in nats with `information_chance`; `first_key_share [layer, head]`, large where
-        the first token's key is an outlier.
+        `information [layer, distance]` in nats with `information_chance`.
     """
     plain = heads.refolded("none").to("float64")
     found = sampled_reads(plain, text, sequences, length, seed)
@@ -112,52 +96,27 @@ def _layer(heads: Heads, layer: int, found: Reads, seed: int) -> xr.Dataset:
     predicted: list[LogitMoments] = []
     measured: list[LogitMoments] = []
     for kind in PAIRS:
-        forms = _forms(heads, layer, distances(kind, bool(heads.stack.rotary), length))
-        moments = fitted(fit, kind)
-        predicted.append(predicted_logits(moments, forms))
+        deltas = distances(kind, bool(heads.stack.rotary), length)
+        forms = [bilinear_form(heads, layer, delta) for delta in deltas]
+        predicted.append(predicted_logits(fitted(fit, kind), forms))
         measured.append(measured_logits(list(logits(held, kind, forms))))
-    lengths = row_lengths(length, heads.stack.causal)
+    gaussian = row_entropies(heads, layer, gaussian_sample(fitted(fit, SELF), len(held.q), seed))
+    rows = found.entropy[layer][half:] if found.entropy else row_entropies(heads, layer, held)
     variables: dict[str, Any] = {
-        "entropy": ((HEAD,), predicted_row_entropy(moments, spread_within(fit), forms, lengths, seed).numpy()),
-        "entropy_measured": ((HEAD,), _measured_entropy(heads, layer, held, found, half)),
-        "first_key_share": ((HEAD,), first_key_share(held).numpy()),
-        "first_key_share_chance": 1 / length,
-        "entropy_uniform": float(lengths.double().log().mean()),
+        "entropy": ((HEAD,), gaussian.mean((0, 2)).numpy()),
+        "entropy_measured": ((HEAD,), rows.double().mean((0, 2)).numpy()),
+        "entropy_uniform": uniform_entropy(length, heads.stack.causal),
+        **_moment_variables("", predicted),
+        **_moment_variables("_measured", measured),
     }
-    for suffix, moments_of_pairs in (("", predicted), ("_measured", measured)):
-        for name in MOMENTS:
-            values = torch.stack([getattr(each, name) for each in moments_of_pairs], dim=-1)
-            variables[f"logit_{name}{suffix}"] = ((HEAD, PAIR), values.numpy())
     return xr.Dataset({**variables, **_information(reads)}, coords={PAIR: list(PAIRS)})
 
 
-def _forms(heads: Heads, layer: int, deltas: tuple[int, ...]) -> list[torch.Tensor]:
-    """scale * R_delta of a layer, for each distance: [1, d_head, d_head]."""
-    scale, forms = heads.stack.scale[layer], []
-    for delta in deltas:
-        R = relative_rotation(heads, delta, [layer])
-        forms.append(scale * (torch.eye(heads.d_head, dtype=torch.float64)[None] if R is None else R[0].double()))
-    return forms
-
-
-def _measured_entropy(heads: Heads, layer: int, held: QueriesAndKeys, found: Reads, half: int) -> np.ndarray:
-    """Mean entropy of a head's rows on the sequences held back: of the run, or of our own logits without one."""
-    rows = found.entropy[layer][half:] if found.entropy else _own_entropy(heads, layer, held)
-    values: np.ndarray = rows.double().mean((0, 2)).numpy()
-    return values
-
-
-def _own_entropy(heads: Heads, layer: int, held: QueriesAndKeys) -> torch.Tensor:
-    """Entropy of softmax rows, from queries and keys turned to their positions."""
-    q, k, n = held.q, held.k, held.q.shape[2]
-    if heads.stack.rotary:
-        turns = torch.stack([_forms(heads, layer, (place,))[0][0] for place in range(n)]) / heads.stack.scale[layer]
-        q, k = (torch.einsum("shpd,pde->shpe", side, turns) for side in (q, k))
-    scores = heads.stack.scale[layer] * q @ k.mT
-    if heads.stack.causal:
-        scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
-    entropy: torch.Tensor = torch.special.entr(scores.softmax(-1)).sum(-1)
-    return entropy
+def _moment_variables(suffix: str, moments: list[LogitMoments]) -> dict[str, Any]:
+    return {
+        f"logit_{name}{suffix}": ((HEAD, PAIR), torch.stack([getattr(each, name) for each in moments], -1).numpy())
+        for name in MOMENTS
+    }
 
 
 def _information(reads: torch.Tensor) -> dict[str, Any]:

@@ -1,14 +1,14 @@
-r"""Pairs of a query and a key whose logit is looked at, and their moments.
+r"""Pairs of a query and a key whose logit is looked at, and the Gaussian fitted to them.
 
 - self: a token with itself;
 - neighbour: with the token one before it;
-- unrelated: with a token of another sequence. In a rotary model these are taken at several distances, and their logits
-  together are a mixture over distances.
+- unrelated: with a token of another sequence, half a sequence away. In a rotary model these are taken at several
+  distances, and their logits together are a mixture over distances.
 
-A Gaussian picture of the stream that a layer reads gives, through the linear maps W_Q and W_K, jointly Gaussian queries
-and keys. Their moments are the images of the stream's, and equal those of sampled queries and keys; so they are fitted
-there, in d_head dimensions. This also serves models that norm queries and keys, where the picture is one of the normed
-ones.
+The picture is a joint Gaussian over the sequence: every position has a mean of its own, and covariances depend on the
+distance alone. W_Q and W_K are linear, so that queries and keys are jointly Gaussian with the images of these moments,
+which equal the moments of sampled queries and keys; they are fitted there, in d_head dimensions. This also serves
+models that norm queries and keys, where the picture is one of the normed ones.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class QueriesAndKeys:
     def part(self, sequences: slice) -> QueriesAndKeys:
         return QueriesAndKeys(self.q[sequences], self.k[sequences])
 
-    def pairs(self, kind: str) -> tuple[Float[Tensor, "head n d_head"], Float[Tensor, "head n d_head"]]:
-        """The queries and keys of all pairs of a kind."""
+    def pairs(self, kind: str) -> QueriesAndKeys:
+        """The queries and keys of all pairs of a kind, a pair at each position."""
         q, k = self.q, self.k
         if kind == NEIGHBOUR:
-            q, k = q[:, :, 1:], k[:, :, :-1]
-        elif kind == UNRELATED:
-            # The next sequence, and half a sequence further on: neither words nor places go together.
-            k = k.roll(1, dims=0).roll(k.shape[2] // 2, dims=2)
-        return tuple(side.movedim(1, 0).flatten(1, 2) for side in (q, k))  # type: ignore[return-value]
+            return QueriesAndKeys(q[:, :, 1:], k[:, :, :-1])
+        if kind == UNRELATED:
+            # Neither words nor places go together.
+            return QueriesAndKeys(q, k.roll(1, dims=0).roll(k.shape[2] // 2, dims=2))
+        return self
 
 
 def distances(kind: str, rotary: bool, length: int) -> tuple[int, ...]:
@@ -58,44 +58,48 @@ def distances(kind: str, rotary: bool, length: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class PairMoments:
-    """Means, covariances and cross-covariance of queries and keys, per head; the last is None for unrelated pairs."""
+    """Means of queries and keys at every position; covariances around them, over all positions together."""
 
-    mean_q: Float[Tensor, "head d_head"]
+    mean_q: Float[Tensor, "position head d_head"]
+    mean_k: Float[Tensor, "position head d_head"]
     S_q: Float[Tensor, "head d_head d_head"]
-    mean_k: Float[Tensor, "head d_head"]
     S_k: Float[Tensor, "head d_head d_head"]
     S_qk: Float[Tensor, "head d_head d_head"] | None
+    """None for unrelated pairs: they are taken to be independent, which is what the word says."""
 
 
 def fitted(sample: QueriesAndKeys, kind: str) -> PairMoments:
-    """The moments of a kind of pair. Unrelated pairs are taken to be independent: that is what the word says."""
-    q, k = sample.pairs(kind)
-    mean_q, mean_k = q.mean(1), k.mean(1)
-    q, k = q - mean_q[:, None], k - mean_k[:, None]
-    n = q.shape[1] - 1
-    S_qk = None if kind == UNRELATED else q.mT @ k / n
-    return PairMoments(mean_q, q.mT @ q / n, mean_k, k.mT @ k / n, S_qk)
+    """The moments of a kind of pair."""
+    pairs = sample.pairs(kind)
+    mean_q, mean_k = pairs.q.mean(0), pairs.k.mean(0)
+    q, k = pairs.q - mean_q, pairs.k - mean_k
+    S_qk = None if kind == UNRELATED else _covariance(q, k)
+    return PairMoments(mean_q.movedim(0, 1), mean_k.movedim(0, 1), _covariance(q, q), _covariance(k, k), S_qk)
 
 
-def spread_within(sample: QueriesAndKeys) -> Float[Tensor, "head d_head d_head"]:
-    """Covariance of keys within a sequence: what all keys of a sequence have in common, no query can tell apart."""
-    k = sample.k - sample.k.mean(2, keepdim=True)
-    return torch.einsum("shpd,shpe->hde", k, k) / (k.shape[0] * (k.shape[2] - 1))
+def _covariance(a: Tensor, b: Tensor) -> Float[Tensor, "head d_head d_head"]:
+    return torch.einsum("shpd,shpe->hde", a, b) / ((a.shape[0] - 1) * a.shape[2])
 
 
-def first_key_share(sample: QueriesAndKeys) -> Float[Tensor, " head"]:
-    """Share of the spread of keys within a sequence that its first key alone makes; about 1 / positions by chance.
-
-    Near 1 the first key is an outlier (an attention sink), and one normal law for all keys a poor picture.
-    """
-    squares = (sample.k - sample.k.mean(2, keepdim=True)).square().sum((0, 3))
-    return squares[:, 0] / squares.sum(1)
+def gaussian_sample(moments: PairMoments, sequences: int, seed: int) -> QueriesAndKeys:
+    """Sequences of Gaussian queries and keys with the moments of self pairs; different tokens are independent."""
+    if moments.S_qk is None:
+        raise ValueError("moments of self pairs are needed")
+    n, n_heads, d_head = moments.mean_q.shape
+    S = torch.cat([torch.cat([moments.S_q, moments.S_qk], -1), torch.cat([moments.S_qk.mT, moments.S_k], -1)], dim=-2)
+    values, vectors = torch.linalg.eigh(S)
+    root = vectors * values.clamp(min=0).sqrt().unsqueeze(-2)
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(sequences, n_heads, n, 2 * d_head, generator=generator, dtype=torch.float64)
+    both = noise @ root.mT
+    q, k = both[..., :d_head], both[..., d_head:]
+    return QueriesAndKeys(q + moments.mean_q.movedim(1, 0), k + moments.mean_k.movedim(1, 0))
 
 
 def logits(
-    sample: QueriesAndKeys, kind: str, forms: list[Float[Tensor, "#head d_head d_head"]]
+    sample: QueriesAndKeys, kind: str, forms: list[Float[Tensor, "d_head d_head"]]
 ) -> Iterator[Float[Tensor, "head n"]]:
     """The logits of all pairs of a kind, for each bilinear form scale * R_delta."""
-    q, k = sample.pairs(kind)
+    pairs = sample.pairs(kind)
     for form in forms:
-        yield torch.einsum("hnd,hde,hne->hn", q, form.expand(len(q), -1, -1), k)
+        yield ((pairs.q @ form) * pairs.k).sum(-1).movedim(1, 0).flatten(1)

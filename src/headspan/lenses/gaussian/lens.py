@@ -26,6 +26,8 @@ from headspan.lenses.gaussian.prediction import LogitMoments, measured_logits, p
 from headspan.lenses.gaussian.reading import Reads, sampled_reads
 from headspan.lenses.gaussian.tables import DISTANCE, MOMENTS, PAIR
 
+DRAWN = 128
+"""Sequences drawn from the Gaussian for a head's predicted entropy."""
 LOOKED_AT = (1, 2, 4, 8, 16, 32)
 """Distances between tokens at which their mutual information is estimated."""
 
@@ -100,7 +102,7 @@ def _layer(heads: Heads, layer: int, found: Reads, seed: int) -> xr.Dataset:
         forms = [bilinear_form(heads, layer, delta) for delta in deltas]
         predicted.append(predicted_logits(fitted(fit, kind), forms))
         measured.append(measured_logits(list(logits(held, kind, forms))))
-    gaussian = row_entropies(heads, layer, gaussian_sample(fitted(fit, SELF), len(held.q), seed))
+    gaussian = row_entropies(heads, layer, gaussian_sample(fitted(fit, SELF), DRAWN, seed))
     rows = found.entropy[layer][half:] if found.entropy else row_entropies(heads, layer, held)
     variables: dict[str, Any] = {
         "entropy": ((HEAD,), gaussian.mean((0, 2)).numpy()),

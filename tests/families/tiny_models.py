@@ -173,6 +173,21 @@ CASES = [
     ),
     Case("llama", "llama", GROUPED),
     Case("llama-with-bias-and-wide-heads", "llama", {**GROUPED, "attention_bias": True, "head_dim": 10}),
+    Case(
+        "llama-with-a-stretched-context",
+        "llama",
+        {
+            **GROUPED,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 1e4,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 16,
+            },
+        },
+    ),
     Case("llama-one-kv-head", "llama", {**STANDARD, "num_key_value_heads": 1, "tie_word_embeddings": True}),
     Case("mistral", "mistral", {**GROUPED, "sliding_window": 3}),
     Case("qwen2", "qwen2", GROUPED),

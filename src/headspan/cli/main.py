@@ -15,6 +15,7 @@ from headspan.cli import (
     claims,
     detect,
     families,
+    gaussian,
     inspect,
     pair,
     positions,
@@ -40,6 +41,7 @@ app.command("spectra")(spectra.spectra)
 app.command("positions")(positions.positions)
 app.command("attention")(attention.attention)
 app.command("detect")(detect.detect)
+app.command("gaussian")(gaussian.gaussian)
 app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)

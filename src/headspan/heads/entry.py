@@ -31,8 +31,8 @@ class FirstRead:
     token_scale: float
 
     def split(
-        self, tokens: Float[Tensor, "n d_model"], positions: Float[Tensor, "n d_model"]
-    ) -> tuple[Float[Tensor, "n d_model"], Float[Tensor, "n d_model"], Float[Tensor, "n d_model"]]:
+        self, tokens: Float[Tensor, "*n d_model"], positions: Float[Tensor, "*n d_model"]
+    ) -> tuple[Float[Tensor, "*n d_model"], Float[Tensor, "*n d_model"], Float[Tensor, "*n d_model"]]:
         """What is read because of the token, because of the position, and whatever both are; their sum is all of it."""
         tokens = self.token_scale * tokens
         rest = torch.zeros_like(tokens) if self.constant is None else self.constant.to(tokens).expand_as(tokens)

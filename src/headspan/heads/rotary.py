@@ -17,7 +17,7 @@ from headspan.checkpoint.families import Rotary
 from headspan.errors import UnsupportedModel
 from headspan.heads.heads import Heads
 
-KNOWN = ("default", "linear")
+KNOWN = ("default", "linear", "llama3")
 
 
 def relative_rotation(
@@ -50,7 +50,10 @@ def rotation(record: Rotary, delta: int, d_head: int) -> Float[Tensor, "d_head d
         )
     half = (record.dims + 1) // 2
     pair = torch.arange(half)
-    angle = delta * record.theta ** (-2 * pair.double() / max(record.dims, 1)) / record.factor
+    frequency = record.theta ** (-2 * pair.double() / max(record.dims, 1)) / record.factor
+    if record.stretch is not None:
+        frequency /= torch.tensor([record.stretch.divisor(float(each)) for each in frequency])
+    angle = delta * frequency
     first, second = (2 * pair, 2 * pair + 1) if record.interleaved else (pair, pair + half)
     R = torch.eye(d_head, dtype=torch.float64)
     R[first, first] = R[second, second] = angle.cos()

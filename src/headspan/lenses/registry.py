@@ -114,6 +114,14 @@ LENSES: Mapping[str, Lens] = {
             needs=ATTENTION,
             runs=True,
         ),
+        Lens(
+            name="gaussian",
+            title="Is it Gaussian?",
+            summary="what means and covariances alone predict of every head's logits and attention, beside what is "
+            "measured",
+            needs=frozenset({"W_Q", "W_K"}),
+            one_stream=True,
+        ),
     )
 }
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from headspan.checkpoint.config import MAX_LAYERS, Config
@@ -11,6 +12,8 @@ from headspan.errors import CheckpointError
 LayerKind = Literal["full", "sliding"]
 
 FULL_THETA = ("rope_theta", "rotary_emb_base", "global_rope_theta")
+LLAMA_3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192.0}
+"""The settings of Llama 3.1 itself."""
 SLIDING_THETA = ("rope_local_base_freq", "local_rope_theta")
 
 
@@ -19,8 +22,9 @@ class Rotary:
     """How positions turn queries and keys of one layer: `dims` features of a head from the first on, in pairs.
 
     Pairs are (i, i + dims/2), or neighbours (2i, 2i + 1) if `interleaved`. Pair i turns by
-    `theta ** (-2 i / dims) / factor` radians per position. `kind` is the config's own word; where it is neither
-    "default" nor "linear" the frequencies depend on more than this record holds. `dims` 0: this layer turns nothing.
+    `theta ** (-2 i / dims) / factor` radians per position, in the kind "llama3" divided by more for pairs that turn
+    slowly (`stretch`). `kind` is the config's own word; where it is none of "default", "linear" and "llama3" the
+    frequencies depend on more than this record holds. `dims` 0: this layer turns nothing.
     """
 
     theta: float
@@ -28,6 +32,27 @@ class Rotary:
     kind: str = "default"
     factor: float = 1.0
     interleaved: bool = False
+    stretch: Stretch | None = None
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """How Llama 3.1 fits slow pairs into a longer context than it was first trained on.
+
+    A pair that turns more than `high` times within the `context` of before keeps its frequency, one that turns less
+    than `low` times is slowed by `factor`, and in between the two are mixed linearly in the number of turns.
+    """
+
+    factor: float
+    low: float
+    high: float
+    context: float
+
+    def divisor(self, frequency: float) -> float:
+        """What a frequency in radians per position is divided by; in [1, factor]."""
+        turns = self.context * frequency / (2 * math.pi)
+        kept = min(1.0, max(0.0, (turns - self.low) / (self.high - self.low)))
+        return 1 / (kept + (1 - kept) / self.factor)
 
 
 def rotations(
@@ -61,7 +86,7 @@ def rotations(
         # An older config stretches only its full-attention layers.
         turning["sliding"] = _rotary(config, {}, SLIDING_THETA, d_head, share, theta[1])
     records = {kind: turning.get(kind, turning["full"]) for kind in ("full", "sliding")}
-    return tuple(Rotary(r.theta, r.dims, r.kind, r.factor, interleaved) for r in (records[kind] for kind in kinds))
+    return tuple(replace(records[kind], interleaved=interleaved) for kind in kinds)
 
 
 def layer_kinds(config: Config, n_layers: int, full_every: int = 1) -> tuple[LayerKind, ...]:
@@ -92,4 +117,15 @@ def _rotary(
         dims=dims,
         kind=str(kind),
         factor=settings.positive("factor", default=1.0) if kind == "linear" else 1.0,
+        stretch=_stretch(settings) if kind == "llama3" else None,
     )
+
+
+def _stretch(settings: Config) -> Stretch:
+    factor, low, high, context = (settings.positive(name, default=value) for name, value in LLAMA_3.items())
+    if not (factor >= 1 and high > low):
+        raise CheckpointError(
+            f"{settings.place}: rotary scaling of kind 'llama3' needs factor >= 1 and high_freq_factor above "
+            f"low_freq_factor, found factor {factor:g}, low {low:g}, high {high:g}"
+        )
+    return Stretch(factor, low, high, context)

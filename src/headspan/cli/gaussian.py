@@ -1,0 +1,88 @@
+"""`headspan gaussian`: logits and attention entropies predicted from moments, beside measured ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headspan.cli.arguments import AsJSON, ConfigFile, Model, Output, Stack
+from headspan.errors import HeadspanError
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+SHOWN = 8
+
+
+def gaussian(
+    model: Model,
+    text: Annotated[
+        Path | None, typer.Option(help="A text file to run the model on; random tokens by default.")
+    ] = None,
+    sequences: Annotated[int, typer.Option(help="How many sequences to sample.")] = 64,
+    length: Annotated[int, typer.Option(help="Tokens per sequence.")] = 64,
+    seed: Annotated[int, typer.Option(help="Fixes tokens and draws.")] = 0,
+    output: Output = None,
+    as_json: AsJSON = False,
+    config: ConfigFile = None,
+    stack: Stack = None,
+) -> None:
+    """Predict every head's logits and attention entropy from means and covariances, and measure both."""
+    from headspan.atomic import check_writable
+    from headspan.checkpoint import open_checkpoint
+    from headspan.lenses import gaussian as lens
+    from headspan.lenses.saving import ENDINGS, save_result
+
+    if output is not None:
+        check_writable(output, ENDINGS)
+    words = None if text is None else text_of(text)
+    heads = open_checkpoint(model, config).heads(stack=stack)
+    result = lens.compute(heads, text=words, sequences=sequences, length=length, seed=seed)
+    if output is not None:
+        save_result(result, output, table=lens.table, as_json=lens.as_json)
+    if as_json:
+        typer.echo(json.dumps(lens.as_json(result), indent=2, allow_nan=False))
+        return
+    _print(result)
+    if output is not None:
+        typer.echo(f"Written to {output}")
+
+
+def text_of(path: Path) -> str:
+    """The text of a file, or one line about why there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise HeadspanError(f"'{path}' cannot be read: {problem.strerror}") from problem
+    except UnicodeDecodeError as problem:
+        raise HeadspanError(f"'{path}' is not text in UTF-8; convert it first") from problem
+
+
+def _print(result: xr.Dataset) -> None:
+    """Agreement layer by layer, and the heads whose entropy departs most."""
+    from headspan.cli.tables import print_table
+    from headspan.lenses import gaussian as lens
+
+    typer.echo(f"From {result.attrs['source']}")
+    rows = []
+    for layer in result["layer"].values:
+        here = result.sel(layer=layer)
+        spread = [f"{float(here['logit_sd_r2'].sel(pair=pair)):.2f}" for pair in lens.PAIRS]
+        entropy = [f"{float(here[f'entropy_{name}']):.2f}" for name in ("r2", "ratio")]
+        told = [f"{float(here[name][0]):.2f}" for name in ("information", "information_chance")]
+        rows.append((str(int(layer)), *spread, *entropy, f"{told[0]} ({told[1]})"))
+    columns = ("layer", *lens.PAIRS, "entropy", "ratio", "neighbours, nats")
+    print_table("R² of predicted spreads of logits and of entropies over heads", columns, rows)
+    table = lens.table(result)
+    gap = (table["entropy_measured"] / table["entropy"]).map(abs)
+    order = gap.where(gap >= 1, 1 / gap).sort_values(ascending=False, kind="stable").index[:SHOWN]
+    cells = [
+        (row["head"], *(f"{row[name]:.2f}" for name in ("entropy", "entropy_measured", "entropy_uniform")))
+        for row in table.loc[order].to_dict("records")
+    ]
+    print_table("Entropies furthest from the prediction", ("head", "predicted", "measured", "uniform"), cells)
+    if result.attrs["left_out"]:
+        typer.echo(f"Left out: {result.attrs['left_out']}")

@@ -1,0 +1,238 @@
+"""The Gaussian lens: exact where the stream is Gaussian, the same from tables and from a run, honest elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import torch
+import xarray as xr
+from typer.testing import CliRunner
+
+import headspan
+from headspan.cli.main import app
+from headspan.errors import ShapeError, UnsupportedModel
+from headspan.figures import figures_of
+from headspan.findings import findings_of
+from headspan.gaussian import score_moments
+from headspan.heads import Heads
+from headspan.heads.projecting import projected
+from headspan.lenses import gaussian
+from headspan.lenses.gaussian import lens as lens_module
+from headspan.lenses.gaussian import reading
+from headspan.lenses.gaussian.agreement import explained, size_ratio, slope
+from headspan.lenses.gaussian.information import information_at, leading_components
+from headspan.lenses.gaussian.pairs import QueriesAndKeys, fitted
+from headspan.lenses.gaussian.reading import Reads
+from headspan.lenses.saving import save_result
+from headspan.subspaces import Factored
+from tests.families.tiny_models import CASES
+
+
+def tiny(name: str) -> Heads:
+    case = next(case for case in CASES if case.name == name)
+    return headspan.open(case.model(head=True).float()).heads()
+
+
+@pytest.fixture(scope="module")
+def demo() -> Heads:
+    return headspan.open("demo").heads()
+
+
+@pytest.fixture(scope="module")
+def result(demo: Heads) -> xr.Dataset:
+    return gaussian.compute(demo, sequences=16, length=32)
+
+
+def gaussian_stream(heads: Heads, sequences: int, length: int, rho: float = 0.6) -> Reads:
+    """A stationary Gaussian stream: neighbours correlated by rho, covariance in general position."""
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(heads.d_model, heads.d_model, generator=generator, dtype=torch.float64) / heads.d_model**0.5
+    noise = torch.randn(sequences, length, heads.d_model, generator=generator, dtype=torch.float64)
+    steps = [noise[:, 0]]
+    for place in range(1, length):
+        steps.append(rho * steps[-1] + (1 - rho**2) ** 0.5 * noise[:, place])
+    states = torch.stack(steps, 1) @ root + 0.3
+    return Reads({0: states}, {}, "a Gaussian stream")
+
+
+def test_a_gaussian_stream_is_predicted_to_sampling_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = tiny("gpt2")
+    monkeypatch.setattr(lens_module, "sampled_reads", lambda *_: gaussian_stream(heads, 1200, 24))
+    found = gaussian.compute(heads)
+    for pair in gaussian.PAIRS:
+        here = found.sel(pair=pair, layer=0)
+        np.testing.assert_allclose(here["logit_sd"], here["logit_sd_measured"], rtol=0.05)
+        gap = abs(here["logit_mean"] - here["logit_mean_measured"]) / here["logit_sd"]
+        assert float(gap.max()) < 0.07  # 4 standard errors of the difference, neighbours being correlated
+        fourth = here["logit_excess_kurtosis"] + 3, here["logit_excess_kurtosis_measured"] + 3
+        np.testing.assert_allclose(*fourth, rtol=0.15)
+
+
+def test_the_entropy_of_attention_over_independent_gaussian_tokens_is_predicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heads = tiny("gpt2")
+    monkeypatch.setattr(lens_module, "sampled_reads", lambda *_: gaussian_stream(heads, 400, 24, rho=0.0))
+    found = gaussian.compute(heads)
+    np.testing.assert_allclose(found["entropy"], found["entropy_measured"], rtol=0.03)
+
+
+def test_moments_fitted_on_queries_are_the_images_of_the_streams(demo: Heads) -> None:
+    heads = demo.to("float64")
+    generator = torch.Generator().manual_seed(1)
+    reads = torch.randn(40, 12, heads.d_model, generator=generator, dtype=torch.float64)
+    q, k = projected(heads, "Q", 0, reads), projected(heads, "K", 0, reads)
+    sample = QueriesAndKeys(q, k.repeat_interleave(q.shape[1] // k.shape[1], dim=1))
+    ours = fitted(sample, "neighbour")
+    x, y = reads[:, 1:], reads[:, :-1]
+    off = torch.cat([x - x.mean(0), y - y.mean(0)], -1).flatten(0, 1)
+    both = off.mT @ off / (39 * 11)
+    d, at = heads.d_model, 4
+    W_Q, W_K = heads.W_Q[0], heads.per_query_head(heads.W_K)[0]
+    for head in range(heads.n_heads):
+        there = score_moments(
+            Factored(W_Q[head], W_K[head]), x[:, at].mean(0), both[:d, :d], y[:, at].mean(0), both[d:, d:], both[:d, d:]
+        )
+        eye = torch.eye(heads.d_head, dtype=torch.float64)
+        S_qk = ours.S_qk[head] if ours.S_qk is not None else None
+        here = score_moments(eye, ours.mean_q[at, head], ours.S_q[head], ours.mean_k[at, head], ours.S_k[head], S_qk)
+        for name in ("mean", "variance", "excess_kurtosis"):
+            assert float(getattr(here, name)) == pytest.approx(float(getattr(there, name)), rel=1e-8, abs=1e-10)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])
+def test_tables_alone_say_the_same_of_layer_0_as_a_run(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = tiny(family)
+    run = gaussian.compute(heads, sequences=8, length=16, seed=3)
+    monkeypatch.setattr(reading, "obstacle_to_running", lambda *_: "it has no legs")
+    tables = gaussian.compute(heads, sequences=8, length=16, seed=3)
+    assert tables["layer"].values.tolist() == [0]
+    assert "it has no legs" in tables.attrs["source"]
+    assert "layers above 0" in tables.attrs["left_out"]
+    for name in ("logit_sd", "logit_sd_measured", "entropy", "entropy_measured"):
+        np.testing.assert_allclose(tables[name].sel(layer=0), run[name].sel(layer=0), rtol=1e-4, atol=1e-5)
+
+
+def test_a_text_and_a_model_that_cannot_run_do_not_go_together(monkeypatch: pytest.MonkeyPatch, demo: Heads) -> None:
+    monkeypatch.setattr(reading, "obstacle_to_running", lambda *_: "it has no legs")
+    with pytest.raises(UnsupportedModel, match="a text needs a model that can be run"):
+        gaussian.compute(demo, text="words")
+
+
+def test_a_head_that_looks_at_nothing_is_predicted_uniform() -> None:
+    case = next(case for case in CASES if case.name == "gpt2")
+    model = case.model(head=True).float()
+    with torch.no_grad():
+        model.transformer.h[0].attn.c_attn.weight[:, :24] = 0
+        model.transformer.h[0].attn.c_attn.bias[:24] = 0
+    found = gaussian.compute(headspan.open(model).heads(), sequences=8, length=16).sel(layer=0)
+    np.testing.assert_allclose(found["entropy"], found["entropy_uniform"], rtol=1e-9)
+    np.testing.assert_allclose(found["entropy_measured"], found["entropy_uniform"], rtol=1e-5)
+    assert float(abs(found["logit_sd"]).max()) == 0.0
+    assert np.isnan(found["logit_sd_r2"]).all()
+
+
+@pytest.mark.parametrize(("family", "note"), [("bloom", "position terms"), ("gemma2", "before the cap")])
+def test_what_is_not_in_the_picture_is_said(family: str, note: str) -> None:
+    assert note in gaussian.compute(tiny(family), sequences=4, length=8).attrs["left_out"]
+
+
+def test_latent_attention_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedModel, match="latent attention"):
+        gaussian.compute(tiny("deepseek_v3"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sequences": 3}, "at least 4 sequences"),
+        ({"length": 2}, "at least 4 sequences"),
+        ({"length": 10**6}, "exceed the model's context"),
+        ({"text": "a few words"}, "needed at least 4"),
+    ],
+)
+def test_bad_choices_are_refused(demo: Heads, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        gaussian.compute(demo, **options)  # type: ignore[arg-type]
+
+
+def test_agreement_is_one_for_the_truth_and_zero_for_a_constant() -> None:
+    m = np.array([1.0, 2.0, 4.0, 8.0])
+    assert explained(m, m) == slope(m, m) == size_ratio(m, m) == 1.0
+    assert explained(np.full(4, m.mean()), m) == pytest.approx(0.0)
+    assert explained(2 * m, m) < 0
+    assert slope(2 * m, m) == pytest.approx(0.5)
+    assert size_ratio(2 * m, m) == pytest.approx(0.5)
+    assert np.isnan(explained(m[:2], m[:2]))
+    assert np.isnan(slope(np.ones(4), m))
+    assert np.isnan(size_ratio(np.zeros(4), m))
+
+
+def test_information_is_zero_by_chance_and_that_of_a_correlation_otherwise() -> None:
+    x = gaussian_stream(tiny("gpt2"), 3000, 8).layers[0][..., :2]
+    components = leading_components(x)
+    expected = -np.log(1 - 0.36)
+    assert float(information_at(components, 1)) == pytest.approx(expected, rel=0.03)
+    assert abs(float(information_at(components, 1, related=False))) < 0.01
+
+
+def test_the_same_seed_gives_the_same_result(demo: Heads, result: xr.Dataset) -> None:
+    assert gaussian.compute(demo, sequences=16, length=32).equals(result)
+    assert not gaussian.compute(demo, sequences=16, length=32, seed=1).equals(result)
+
+
+def test_a_text_is_cut_into_windows(demo: Heads) -> None:
+    words = " ".join(["the cat sat on the mat"] * 80)
+    found = gaussian.compute(demo, text=words, sequences=6, length=16)
+    assert "on a text, 6 sequences of 16 tokens" in found.attrs["source"]
+
+
+def test_findings_and_figures_tell_the_numbers_of_the_result(result: xr.Dataset) -> None:
+    told = findings_of("gaussian", result)
+    assert len(told) == 5
+    entropy = next(finding for finding in told if "measured entropies" in finding.statement)
+    assert entropy.value == float(result["entropy_r2_all"])
+    drawn = figures_of("gaussian", result)
+    assert list(drawn) == [
+        "Spread of logits",
+        "Entropy of attention",
+        "Where the picture holds",
+        "Information between tokens",
+    ]
+    points = drawn["Entropy of attention"].data[1]
+    assert isinstance(points, go.Scatter)
+    np.testing.assert_array_equal(points.y, result["entropy_measured"].values.ravel())
+    assert points.text[0] == "L0H0"
+
+
+def test_one_head_of_one_layer_has_findings_and_figures() -> None:
+    heads = tiny("gpt2")
+    one = gaussian.compute(heads, sequences=4, length=8).isel(layer=[0], head=[0])
+    assert "Where the picture holds" not in figures_of("gaussian", one)
+    assert findings_of("gaussian", one)
+
+
+def test_a_result_survives_a_file_and_json_has_no_nan(result: xr.Dataset, tmp_path: Path) -> None:
+    save_result(result, tmp_path / "a.nc", table=gaussian.table, as_json=gaussian.as_json)
+    with xr.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as again:
+        xr.testing.assert_allclose(again, result)
+    document = gaussian.as_json(result.assign(entropy_r2_all=float("nan")))
+    assert json.loads(json.dumps(document, allow_nan=False))["all"]["entropy_r2"] is None
+    rows = gaussian.table(result)
+    assert len(rows) == result.sizes["layer"] * result.sizes["head"]
+    assert rows["self_sd"][0] == float(result["logit_sd"].sel(layer=0, pair="self")[0])
+
+
+def test_the_command_prints_agreement_and_refuses_a_file_that_is_no_text(tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["gaussian", "demo", "--sequences", "8", "--length", "16"])
+    assert shown.exit_code == 0
+    assert "Entropies furthest from the prediction" in shown.stdout
+    (tmp_path / "x.txt").write_bytes(b"\xff\xfe\x00\xd8")
+    refused = CliRunner().invoke(app, ["gaussian", "demo", "--text", str(tmp_path / "x.txt")])
+    assert "not text in UTF-8" in str(refused.exception)
+    missing = CliRunner().invoke(app, ["gaussian", "demo", "--text", str(tmp_path / "none.txt")])
+    assert "cannot be read" in str(missing.exception)

@@ -20,9 +20,8 @@ from headspan.findings import findings_of
 from headspan.gaussian import score_moments
 from headspan.heads import Heads
 from headspan.heads.projecting import projected
-from headspan.lenses import gaussian
+from headspan.lenses import gaussian, obstacles
 from headspan.lenses.gaussian import lens as lens_module
-from headspan.lenses.gaussian import reading
 from headspan.lenses.gaussian.agreement import explained, size_ratio, slope
 from headspan.lenses.gaussian.information import information_at, leading_components
 from headspan.lenses.gaussian.pairs import QueriesAndKeys, fitted
@@ -105,11 +104,10 @@ def test_moments_fitted_on_queries_are_the_images_of_the_streams(demo: Heads) ->
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])
-def test_tables_alone_say_the_same_of_layer_0_as_a_run(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_alone_say_the_same_of_layer_0_as_a_run(family: str) -> None:
     heads = tiny(family)
     run = gaussian.compute(heads, sequences=8, length=16, seed=3)
-    monkeypatch.setattr(reading, "obstacle_to_running", lambda *_: "it has no legs")
-    tables = gaussian.compute(heads, sequences=8, length=16, seed=3)
+    tables = gaussian.compute(heads, running="it has no legs", sequences=8, length=16, seed=3)
     assert tables["layer"].values.tolist() == [0]
     assert "it has no legs" in tables.attrs["source"]
     assert "layers above 0" in tables.attrs["left_out"]
@@ -117,10 +115,18 @@ def test_tables_alone_say_the_same_of_layer_0_as_a_run(family: str, monkeypatch:
         np.testing.assert_allclose(tables[name].sel(layer=0), run[name].sel(layer=0), rtol=1e-4, atol=1e-5)
 
 
-def test_a_text_and_a_model_that_cannot_run_do_not_go_together(monkeypatch: pytest.MonkeyPatch, demo: Heads) -> None:
-    monkeypatch.setattr(reading, "obstacle_to_running", lambda *_: "it has no legs")
+def test_a_text_and_a_model_that_cannot_run_do_not_go_together(demo: Heads) -> None:
     with pytest.raises(UnsupportedModel, match="a text needs a model that can be run"):
-        gaussian.compute(demo, text="words")
+        gaussian.compute(demo, running="it has no legs", text="words")
+
+
+def test_without_a_run_and_without_tables_there_is_nothing_to_say(gpt2_attention: Path) -> None:
+    checkpoint = headspan.open(gpt2_attention)
+    with pytest.raises(UnsupportedModel, match="nor can layer 0 be read from tables: W_E is not in this checkpoint"):
+        gaussian.compute(checkpoint.heads())
+    reason = obstacles(checkpoint)["gaussian"]
+    assert reason is not None
+    assert "nor is W_E in it" in reason
 
 
 def test_a_head_that_looks_at_nothing_is_predicted_uniform() -> None:

@@ -37,6 +37,8 @@ class Lens:
     """Queries and keys are held against each other, so they must read the same stream."""
     runs: bool = False
     """The model is run: `compute` takes a RunnableModel in place of heads."""
+    without_running: frozenset[str] = frozenset()
+    """Parts that do in place of a run, for a lens that runs the model where it can: `compute` takes it as `running`."""
 
     def compute(self, heads: Heads | RunnableModel, **options: Any) -> xr.Dataset | xr.DataTree:
         """The lens's labelled result for these heads, or for the running model where it `runs`."""
@@ -121,6 +123,7 @@ LENSES: Mapping[str, Lens] = {
             "measured",
             needs=frozenset({"W_Q", "W_K"}),
             one_stream=True,
+            without_running=frozenset({"W_E"}),
         ),
     )
 }
@@ -137,4 +140,12 @@ def obstacles(checkpoint: Checkpoint, stack: str | None = None) -> dict[str, str
     """For every lens, None if it applies to the checkpoint, else the reason why not."""
     stored = checkpoint.stack(stack)
     running = obstacle_to_running(checkpoint, stack)
-    return {name: lens.obstacle(stored) or (running if lens.runs else None) for name, lens in LENSES.items()}
+    return {name: lens.obstacle(stored) or _hindered(lens, stored, running) for name, lens in LENSES.items()}
+
+
+def _hindered(lens: Lens, stored: StoredStack, running: str | None) -> str | None:
+    """What keeps a lens from what it needs of a running model, given what keeps the model from running."""
+    lacking = sorted(lens.without_running - stored.parts)
+    if running is None or not (lens.runs or lacking):
+        return None
+    return running if lens.runs else f"{running}; nor is {lacking[0]} in it, which would do in part"

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headspan.atomic import check_writable, written_whole
 from headspan.checkpoint import Checkpoint, summary
-from headspan.errors import DegenerateSubspace
+from headspan.errors import DegenerateSubspace, UnsupportedModel
 from headspan.finding import Finding
 from headspan.findings import findings_of
 from headspan.heads import Heads
@@ -24,6 +25,9 @@ from headspan.report.lens_figures import lens_figures
 from headspan.report.model_section import model_section
 from headspan.report.page import page
 from headspan.report.subjects import NotRun, Subjects
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,21 @@ def write_report(
 def _part(lens: Lens, subjects: Subjects) -> LensPart:
     """A lens's findings and figures. Weights too small for a quantity are a fact about the model, not a failure."""
     try:
-        result = lens.compute(subjects.running if lens.runs else subjects.heads)
-    except (DegenerateSubspace, NotRun) as reason:
+        result = _result(lens, subjects)
+    except (DegenerateSubspace, NotRun, UnsupportedModel) as reason:
         return LensPart(lens, obstacle=str(reason))
     return LensPart(lens, findings_of(lens.name, result), lens_figures(lens, result, subjects.heads))
+
+
+def _result(lens: Lens, subjects: Subjects) -> xr.Dataset | xr.DataTree:
+    if lens.runs:
+        return lens.compute(subjects.running)
+    if not lens.without_running:
+        return lens.compute(subjects.heads)
+    try:
+        return lens.compute(subjects.heads, running=subjects.running)
+    except NotRun as reason:
+        return lens.compute(subjects.heads, running=str(reason))
 
 
 def _document(checkpoint: Checkpoint, heads: Heads, parts: Sequence[LensPart], hindered: dict[str, str | None]) -> str:

@@ -2,7 +2,6 @@
 
 from headspan.lenses.gaussian.lens import compute
 from headspan.lenses.gaussian.pairs import PAIRS
-from headspan.lenses.gaussian.reading import gaussian_obstacle
 from headspan.lenses.gaussian.tables import as_json, table
 
-__all__ = ["PAIRS", "as_json", "compute", "gaussian_obstacle", "table"]
+__all__ = ["PAIRS", "as_json", "compute", "table"]

@@ -25,6 +25,7 @@ from headspan.lenses.gaussian.pairs import PAIRS, SELF, QueriesAndKeys, distance
 from headspan.lenses.gaussian.prediction import LogitMoments, measured_logits, predicted_logits
 from headspan.lenses.gaussian.reading import Reads, sampled_reads
 from headspan.lenses.gaussian.tables import DISTANCE, MOMENTS, PAIR
+from headspan.runtime import RunnableModel
 
 DRAWN = 128
 """Sequences drawn from the Gaussian for a head's predicted entropy."""
@@ -33,7 +34,13 @@ LOOKED_AT = (1, 2, 4, 8, 16, 32)
 
 
 def compute(
-    heads: Heads, *, text: str | None = None, sequences: int = 64, length: int = 64, seed: int = 0
+    heads: Heads,
+    *,
+    running: RunnableModel | str | None = None,
+    text: str | None = None,
+    sequences: int = 64,
+    length: int = 64,
+    seed: int = 0,
 ) -> xr.Dataset:
     """Predicted and measured logits and attention entropies of every head.
 
@@ -41,6 +48,8 @@ def compute(
     ----------
     heads
         Of a model that can be run, or whose tables make up what layer 0 reads. Weights are taken as stored.
+    running
+        The same model, opened already; or in words why it is not to be run. By default it is run if it can be.
     text
         Windows of this text are the sequences; random tokens otherwise.
     sequences, length
@@ -58,7 +67,7 @@ def compute(
         `information [layer, distance]` in nats with `information_chance`.
     """
     plain = heads.refolded("none").to("float64")
-    found = sampled_reads(plain, text, sequences, length, seed)
+    found = sampled_reads(plain, running, text, sequences, length, seed)
     layers = [_layer(plain, layer, found, seed) for layer in found.layers]
     joined = xr.concat(layers, dim=LAYER, join="exact", combine_attrs="drop_conflicts", data_vars="all")
     result = joined.assign_coords({LAYER: list(found.layers)})

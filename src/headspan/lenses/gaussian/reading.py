@@ -34,29 +34,24 @@ class Reads:
     """In words: where tokens and states come from."""
 
 
-def gaussian_obstacle(heads: Heads) -> str | None:
-    """Why logits cannot be predicted for a model at all, in one line; None where they can for layer 0 at least."""
-    obstacle = projection_obstacle(heads)
-    if obstacle is not None or obstacle_to_running(heads.checkpoint, heads.stack.name) is None:
-        return obstacle
-    return _table_obstacle(heads)
-
-
-def sampled_reads(heads: Heads, text: str | None, sequences: int, length: int, seed: int) -> Reads:
+def sampled_reads(
+    heads: Heads, running: RunnableModel | str | None, text: str | None, sequences: int, length: int, seed: int
+) -> Reads:
     """Reads of all layers from a run of the model where it can be run, else of layer 0 from its tables."""
     if sequences < 4 or length < 4:
         raise ShapeError(f"needed at least 4 sequences of at least 4 tokens, found {sequences} of {length}")
     obstacle = projection_obstacle(heads)
     if obstacle is not None:
         raise UnsupportedModel(f"logits cannot be predicted: {obstacle}")
-    reason = obstacle_to_running(heads.checkpoint, heads.stack.name)
-    if reason is None:
-        model = open_runnable(heads.checkpoint, stack=heads.stack.name)
-        tokens, words = _tokens(model, text, sequences, length, seed)
-        return _run(model, heads, tokens, words)
+    if running is None:
+        reason = obstacle_to_running(heads.checkpoint, heads.stack.name)
+        running = reason or open_runnable(heads.checkpoint, stack=heads.stack.name)
+    if isinstance(running, RunnableModel):
+        tokens, words = _tokens(running, text, sequences, length, seed)
+        return _run(running, heads, tokens, words)
     if text is not None:
-        raise UnsupportedModel(f"a text needs a model that can be run, and this one cannot: {reason}")
-    return _from_tables(heads, sequences, length, seed, reason)
+        raise UnsupportedModel(f"a text needs a model that can be run, and this one cannot: {running}")
+    return _from_tables(heads, sequences, length, seed, running)
 
 
 def _tokens(
@@ -114,7 +109,7 @@ def _row_entropy(logs: Float[Tensor, "sequence head query key"]) -> Float[Tensor
 def _from_tables(heads: Heads, sequences: int, length: int, seed: int, reason: str) -> Reads:
     obstacle = _table_obstacle(heads)
     if obstacle is not None:
-        raise UnsupportedModel(f"the model cannot be run ({reason}), nor can layer 0 be read from tables: {obstacle}")
+        raise UnsupportedModel(f"the model is not run ({reason}), nor can layer 0 be read from tables: {obstacle}")
     W_E = heads.W_E
     tokens = W_E[_drawn(len(W_E), sequences, length, seed)].double()
     places = (

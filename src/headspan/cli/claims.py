@@ -88,13 +88,11 @@ def _examined_with_progress(rows: list[Claim], random_seed: int, models: dict[st
 def _print(results: list[Examination]) -> None:
     """A few claims in full; many as a line each, document by document."""
     from headspan.cli.tables import print_facts, print_table
-    from headspan.findings.claims.listing import COLUMNS, evidence_text, table_rows
+    from headspan.findings.claims.listing import evidence_text, facts
 
     if len(results) <= IN_FULL:
-        for name, *cells in table_rows(results):
-            print_facts(
-                [(title, cell) for title, cell in zip(COLUMNS[1:], cells, strict=True) if cell], f"Claim {name}"
-            )
+        for result in results:
+            print_facts(facts(result).items(), f"Claim {result.claim.id}")
         return
     for document, group in groupby(results, key=lambda result: result.claim.document):
         rows = list(group)

@@ -171,4 +171,4 @@ def test_listing_shows_numbers_and_hides_rounding_error() -> None:
     assert evidence_text(evidence) == "as printed: off 1 ≠ 2 ± 0.5; right 1 = 1; seen 0.25"
     found = [examined(row("wrong", evidence))]
     assert summary(found) == "1 claims: 1 wrong. Checks: 1 passed, 0 failed, 0 skipped."
-    assert "| x | s | wrong | c |" in markdown(found)
+    assert "| x wrong | s **Right:** c | pass: as printed: off 1 ≠ 2" in markdown(found)

@@ -24,13 +24,14 @@ def test_the_page_is_that_of_this_ledger() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page.startswith(INTRODUCTION), AGAIN
     expected = rows(markdown([Examination(claim, "skipped") for claim in ledger()]))
-    assert [row[:5] for row in rows(page)] == [row[:5] for row in expected], AGAIN
+    assert [row[:2] for row in rows(page)] == [row[:2] for row in expected], AGAIN
 
 
 def test_everything_on_the_page_passed_or_says_why_it_was_skipped() -> None:
     claims = {claim.id: claim for claim in ledger()}
-    for name, *_, evidence, verdict in rows(PAGE.read_text(encoding="utf-8")):
-        assert verdict == ("skipped" if claims[name].check is None else "pass"), f"{name}: {AGAIN}"
+    for name, _, check in rows(PAGE.read_text(encoding="utf-8")):
+        verdict, _, evidence = check.partition(": ")
+        assert verdict == ("skipped" if claims[name.split()[0]].check is None else "pass"), f"{name}: {AGAIN}"
         assert evidence
 
 

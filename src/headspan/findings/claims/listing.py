@@ -83,7 +83,7 @@ def table_rows(examinations: Sequence[Examination]) -> Iterator[tuple[str, str, 
     for examination in examinations:
         claim, evidence = examination.claim, examination.evidence
         right = f" **Right:** {claim.correction}" if claim.correction else ""
-        within = f" *To {claim.tolerance}.*" if claim.tolerance else ""
+        within = f" *Tolerance: {claim.tolerance}.*" if claim.tolerance else ""
         found = examination.reason if evidence is None else evidence_text(evidence)
         yield f"{claim.id} {claim.status}", f"{claim.statement}{right}{within}", f"{examination.verdict}: {found}"
 

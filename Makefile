@@ -38,7 +38,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(SOURCES) | $(BIN)/python
-	$(INSTALL) -e .
+	$(INSTALL) -e '.[run]'
 	@touch $@
 
 $(VENV)/.installed-test: $(SOURCES) | $(BIN)/python

@@ -22,6 +22,7 @@ def test_fast_pairs_keep_their_frequency_and_slow_ones_are_slowed() -> None:
 def test_a_stretch_that_makes_no_sense_is_refused(settings: dict[str, float]) -> None:
     case = next(case for case in CASES if case.name == "llama-with-a-stretched-context")
     model = case.model()
-    model.config.rope_parameters.update(settings)
+    # A dictionary of its own: the case's settings are shared by all tests.
+    model.config.rope_parameters = {**model.config.rope_parameters, **settings}
     with pytest.raises(CheckpointError, match="needs factor >= 1 and high_freq_factor above low_freq_factor"):
         headspan.open(model)

@@ -21,6 +21,7 @@ from headspan.cli import (
     similarity,
     spectra,
     tokens,
+    train,
 )
 from headspan.errors import HeadspanError, one_line
 
@@ -39,6 +40,7 @@ app.command("positions")(positions.positions)
 app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)
+app.command("train")(train.train)
 app.command("families")(families.families)
 app.command("claims")(claims.claims)
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from headspan.checkpoint.config import Config
 from headspan.checkpoint.config_defaults import defaults
-from headspan.checkpoint.families import FAMILIES, Stack
+from headspan.checkpoint.families import FAMILIES, OWN, Stack
+from headspan.checkpoint.families import lab as own
 
 GROUPED_FIELDS = {"multi_query": True, "new_decoder_architecture": True, "num_key_value_heads": 1, "num_kv_heads": 1}
 
@@ -46,7 +47,8 @@ def catalogue() -> Iterator[FamilyFacts]:
 
 
 def _described(model_type: str, grouped: bool = False) -> tuple[Stack, ...]:
-    fields = {**defaults().get(model_type, {}), **(GROUPED_FIELDS if grouped else {})}
+    known = own.DEFAULTS if model_type in OWN else defaults().get(model_type, {})
+    fields = {**known, **(GROUPED_FIELDS if grouped else {})}
     return FAMILIES[model_type](Config({**fields, "model_type": model_type}, model_type))
 
 

@@ -17,7 +17,7 @@ from headspan.lab.task import Task
 Optimizer = Literal["adamw", "sgd"]
 FREE = ("steps", "stop_when_learned", "device")
 """Settings that may change when a run is taken up again: how far it goes, and where."""
-LARGEST_SEED = 2**31
+LARGEST_SEED, LAST_RATE = 2**31, 0.05
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class Recipe:
     seed
         Fixes weights, data and dropout.
     steps, batch, learning_rate, weight_decay, betas, eps, optimizer, momentum
-        The rate is constant; `momentum` is SGD's.
+        `momentum` is SGD's.
+    cooldown
+        The rate is constant, but for so many steps at the end in which it falls in a line to a twentieth.
     track_every, sharpness_every, save_every
         Steps between rows of the record, between Hessian eigenvalues (0: none), and between kept checkpoints.
     test_size
@@ -53,6 +55,7 @@ class Recipe:
     eps: float = 1e-9
     optimizer: Optimizer = "adamw"
     momentum: float = 0.9
+    cooldown: int = 0
     track_every: int = 50
     sharpness_every: int = 500
     save_every: int = 500
@@ -66,6 +69,10 @@ class Recipe:
         for name in ("steps", "batch", "track_every", "save_every", "test_size"):
             if getattr(self, name) < 1:
                 raise HeadspanError(f"{name} needs to be at least 1, found {getattr(self, name)}")
+        if self.cooldown < 0 or self.sharpness_every < 0:
+            raise HeadspanError(
+                f"cooldown and sharpness_every start from 0, found {self.cooldown} and {self.sharpness_every}"
+            )
         if not 0 <= self.seed < LARGEST_SEED:
             raise HeadspanError(f"a seed is a whole number in 0..{LARGEST_SEED - 1}, found {self.seed}")
         if not (self.learning_rate > 0 and self.weight_decay >= 0 and self.eps > 0):
@@ -94,7 +101,14 @@ class Recipe:
 
     def identity(self) -> dict[str, Any]:
         """What must agree for a run to be taken up again."""
-        return {name: value for name, value in self.record().items() if name not in FREE}
+        free = set(FREE) - ({"steps"} if self.cooldown else set())
+        return {name: value for name, value in self.record().items() if name not in free}
+
+    def rate(self, step: int) -> float:
+        """The learning rate of the update that follows `step` updates."""
+        if not self.cooldown:
+            return self.learning_rate
+        return self.learning_rate * min(1.0, max(LAST_RATE, (self.steps - step) / self.cooldown))
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Recipe:
@@ -174,10 +188,11 @@ PRESETS: Mapping[str, Recipe] = {
         dropout=0.0,
         batch=40,
         learning_rate=5e-3,
-        steps=2_200,
-        sharpness_every=400,
+        steps=2_400,
+        cooldown=400,
+        track_every=100,
+        sharpness_every=1_200,
         save_every=400,
-        stop_when_learned=True,
     ),
     "published": _DEFAULT.changed(learning_rate=1e-3, steps=20_000, track_every=100, sharpness_every=1_000),
 }

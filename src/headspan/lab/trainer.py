@@ -90,6 +90,8 @@ def train_step(recipe: Recipe, source: Source, progress: Progress) -> tuple[torc
     batch = source.drawn(recipe.batch, progress.data).to(torch.device(recipe.device))
     logits = progress.model(batch.tokens, progress.dropout)
     loss = next_token_loss(logits, batch)
+    for group in progress.optimizer.param_groups:
+        group["lr"] = recipe.rate(progress.step)
     progress.optimizer.zero_grad()
     torch.autograd.backward(loss)
     progress.optimizer.step()

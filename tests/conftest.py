@@ -23,7 +23,8 @@ from jaxtyping import install_import_hook
 
 # jaxtyping annotations are checked by beartype under test only.
 install_import_hook(
-    ["headspan.heads", "headspan.subspaces", "headspan.gaussian", "headspan.lenses"], "beartype.beartype"
+    ["headspan.heads", "headspan.subspaces", "headspan.gaussian", "headspan.lenses", "headspan.lab"],
+    "beartype.beartype",
 )
 
 import torch

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from headspan.errors import HeadspanError
 
-Positions = Literal["rotary", "learned", "none"]
-Norm = Literal["layernorm", "rmsnorm", "none"]
+POSITIONS = ("rotary", "learned", "none")
+NORMS = ("layernorm", "rmsnorm", "none")
 MODEL_TYPE = "headspan-lab"
 EPS = 1e-5
 
@@ -44,8 +44,8 @@ class Architecture:
     heads: int = 1
     d_model: int = 64
     d_head: int = 0
-    positions: Positions = "rotary"
-    norm: Norm = "layernorm"
+    positions: str = "rotary"
+    norm: str = "layernorm"
     norm_gains: bool = True
     mlp: int = 0
     dropout: float = 0.1
@@ -60,7 +60,7 @@ class Architecture:
         if self.d_head == 0:
             if self.d_model % self.heads:
                 raise HeadspanError(
-                    f"d_model {self.d_model} is not divisible by {self.heads} heads; change one or give --d-head"
+                    f"d_model {self.d_model} is not divisible by {self.heads} heads; change one or give --set d_head=N"
                 )
             object.__setattr__(self, "d_head", self.d_model // self.heads)
         if self.d_head < 1 or self.mlp < 0 or not 0 <= self.dropout < 1 or self.theta <= 0:
@@ -68,9 +68,9 @@ class Architecture:
                 f"needed d_head >= 1, mlp >= 0, 0 <= dropout < 1 and theta > 0, found {self.d_head}, {self.mlp}, "
                 f"{self.dropout} and {self.theta}"
             )
-        if self.positions not in get_args(Positions) or self.norm not in get_args(Norm):
+        if self.positions not in POSITIONS or self.norm not in NORMS:
             raise HeadspanError(
-                f"positions are {', '.join(get_args(Positions))} and norms {', '.join(get_args(Norm))}; found "
+                f"positions are {', '.join(POSITIONS)} and norms {', '.join(NORMS)}; found "
                 f"{self.positions!r} and {self.norm!r}"
             )
         if self.positions == "rotary" and self.d_head % 2:

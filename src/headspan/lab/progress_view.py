@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
+
+View = Callable[[int, Mapping[str, float]], None]
+"""Told after every step how far the run is, and at recorded steps `loss`, `id` and `ood`."""
 
 
-class View(Protocol):
-    """Told after every step how far the run is."""
-
-    def __call__(self, step: int, loss: float | None = None, id_accuracy: float | None = None,
-                 ood_accuracy: float | None = None) -> None: ...  # fmt: skip
-
-
-def silent(
-    step: int, loss: float | None = None, id_accuracy: float | None = None, ood_accuracy: float | None = None
-) -> None:
+def silent(step: int, numbers: Mapping[str, float]) -> None:
     """A view that shows nothing."""
 
 
@@ -35,11 +29,8 @@ def live_view(title: str, steps: int) -> Iterator[View]:
     with Progress(*columns, numbers, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=steps, loss="-", id="-", ood="-")
 
-        def show(
-            step: int, loss: float | None = None, id_accuracy: float | None = None, ood_accuracy: float | None = None
-        ) -> None:
-            said = {"loss": loss, "id": id_accuracy, "ood": ood_accuracy}
-            shown: dict[str, Any] = {key: f"{value:.3f}" for key, value in said.items() if value is not None}
+        def show(step: int, numbers: Mapping[str, float]) -> None:
+            shown: dict[str, Any] = {key: f"{value:.3f}" for key, value in numbers.items()}
             bar.update(task, completed=step, **shown)
 
         yield show

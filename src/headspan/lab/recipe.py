@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from headspan.errors import HeadspanError
 from headspan.lab.architecture import Architecture
 from headspan.lab.task import Task
 
-Optimizer = Literal["adamw", "sgd"]
+OPTIMIZERS = ("adamw", "sgd")
 FREE = ("steps", "stop_when_learned", "device")
 """Settings that may change when a run is taken up again: how far it goes, and where."""
 LARGEST_SEED, LAST_RATE = 2**31, 0.05
@@ -53,7 +53,7 @@ class Recipe:
     weight_decay: float = 5e-4
     betas: tuple[float, float] = (0.9, 0.98)
     eps: float = 1e-9
-    optimizer: Optimizer = "adamw"
+    optimizer: str = "adamw"
     momentum: float = 0.9
     cooldown: int = 0
     track_every: int = 50
@@ -80,8 +80,8 @@ class Recipe:
                 f"needed a learning rate and eps above 0 and weight decay from 0, found {self.learning_rate}, "
                 f"{self.eps} and {self.weight_decay}"
             )
-        if self.optimizer not in get_args(Optimizer):
-            raise HeadspanError(f"optimisers are {', '.join(get_args(Optimizer))}, found {self.optimizer!r}")
+        if self.optimizer not in OPTIMIZERS:
+            raise HeadspanError(f"optimisers are {', '.join(OPTIMIZERS)}, found {self.optimizer!r}")
         if self.sharpness_every % self.track_every:
             raise HeadspanError(
                 f"sharpness every {self.sharpness_every} steps does not fall on rows every {self.track_every} steps; "

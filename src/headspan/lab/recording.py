@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
@@ -12,9 +10,7 @@ from headspan.lab.model import LabModel
 from headspan.lab.recipe import Recipe
 from headspan.lab.run_folder import Row
 from headspan.lab.scores import accuracy, attention_scores, next_token_loss
-
-if TYPE_CHECKING:
-    from headspan.lab.trainer import Tests
+from headspan.lab.source import Tests
 
 
 @torch.no_grad()

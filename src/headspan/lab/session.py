@@ -68,7 +68,7 @@ def run_once(recipe: Recipe, folder: Path, views: Views = no_view) -> Run:
         progress = train(recipe, folder, view)
     track = track_dataset(recipe, progress.rows)
     write_track(track, files.track_file)
-    at = transition(track["step"].values.tolist(), track["ood_accuracy"].values.tolist())
+    at = transition(track["step"].values, track["ood_accuracy"].values)
     result: dict[str, Any] = {
         "schema": "headspan.lab/1",
         "seed": recipe.seed,

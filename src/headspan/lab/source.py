@@ -22,6 +22,14 @@ TEST_SEEDS = {"id": 1_000_001, "ood": 1_000_002}
 
 
 @dataclass(frozen=True)
+class Tests:
+    """The two test sets of a run."""
+
+    id: Sequences
+    ood: Sequences
+
+
+@dataclass(frozen=True)
 class Source:
     """Draws sequences of a task; `text` holds the tokens of a text task."""
 

@@ -58,7 +58,7 @@ class Bench:
         files = RunFolder(folder)
         recipe, track = files.recipe(), open_track(files.track_file)
         source = Source.of(recipe)
-        at = transition(track["step"].values.tolist(), track["ood_accuracy"].values.tolist())
+        at = transition(track["step"].values, track["ood_accuracy"].values)
         tests = (source.test(part, TEST_SIZE) for part in ("id", "ood"))
         return cls(recipe, track, open_model(files.model_folder), files.checkpoints(), *tests, at)
 
@@ -117,9 +117,9 @@ def followed(track: xr.Dataset) -> dict[str, np.ndarray]:
 
 
 def _transition(bench: Bench) -> xr.Dataset:
-    at, step = bench.at, bench.track["step"].values.tolist()
+    at, step = bench.at, bench.track["step"].values
     curves = followed(bench.track)
-    lags = [lag(step, values.tolist(), at) for values in curves.values()]
+    lags = [lag(step, values, at) for values in curves.values()]
     numbers = {name: getattr(at, name) for name in ("step", "low", "high", "width", "before", "after")}
     return xr.Dataset(
         {f"transition_{name}": value for name, value in numbers.items()} | {"lag": (("quantity",), lags)},

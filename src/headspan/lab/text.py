@@ -6,7 +6,6 @@ is copying: uniform tokens with a repeated block, which a model of text can solv
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import torch
@@ -21,7 +20,6 @@ BYTES = 256
 TRAINING_SHARE = 0.9
 
 
-@functools.lru_cache(maxsize=4)
 def text_tokens(path: Path, tokenizer: Path | None = None) -> Int[Tensor, " token"]:
     """All tokens of a file: its bytes, or what `tokenizer` (a tokenizer.json) makes of it."""
     try:
@@ -57,11 +55,12 @@ def text_sequences(
     if len(part) <= task.length:
         raise HeadspanError(
             f"the text has {len(tokens)} tokens; sequences of {task.length} need at least "
-            f"{int(task.length / (1 - TRAINING_SHARE)) + 20}, or use --length"
+            f"{int(task.length / (1 - TRAINING_SHARE)) + 20}, or use --set length=N"
         )
     if int(tokens.max()) >= task.vocabulary:
         raise HeadspanError(
-            f"the text holds token {int(tokens.max())}, but the vocabulary has {task.vocabulary}; raise --vocabulary"
+            f"the text holds token {int(tokens.max())}, but the vocabulary has {task.vocabulary}; "
+            "use --set vocabulary=N"
         )
     start = torch.randint(len(part) - task.length, (count, 1), generator=generator)
     place = start + torch.arange(task.length)

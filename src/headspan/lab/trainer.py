@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ from headspan.lab.recording import measured_row
 from headspan.lab.run_folder import Progress, Row, RunFolder
 from headspan.lab.scores import accuracy, next_token_loss
 from headspan.lab.sequences import Sequences
-from headspan.lab.source import Source
+from headspan.lab.source import Source, Tests
 
 LEARNED_ID, LEARNED_OOD, LEARNED_ROWS = 0.965, 0.945, 3
 DATA_STREAM, DROPOUT_STREAM = 2**33, 2**34
@@ -36,14 +35,6 @@ DATA_STREAM, DROPOUT_STREAM = 2**33, 2**34
 
 class Diverged(HeadspanError):
     """The loss is not a number any more."""
-
-
-@dataclass(frozen=True)
-class Tests:
-    """The two test sets of a run."""
-
-    id: Sequences
-    ood: Sequences
 
 
 Measure = Callable[[LabModel, Recipe, Tests, int], Row]
@@ -132,13 +123,14 @@ def train(recipe: Recipe, folder: Path | None = None, view: View = silent, measu
     while progress.step < recipe.steps and not _learned(recipe, progress.rows):
         loss, batch, logits = train_step(recipe, source, progress)
         if progress.step % recipe.track_every and progress.step != recipe.steps:
-            view(progress.step)
+            view(progress.step, {})
             continue
         trained = _training_scores(loss, batch, logits, progress, folder)
         progress.rows.append(_row(progress, recipe, tests, measure, trained))
         _keep(run, progress, recipe)
         last = progress.rows[-1]
-        view(progress.step, float(last["train_loss"]), float(last["id_accuracy"]), float(last["ood_accuracy"]))
+        shown = {"loss": "train_loss", "id": "id_accuracy", "ood": "ood_accuracy"}
+        view(progress.step, {key: float(last[name]) for key, name in shown.items()})
     if run is not None:
         run.save_model(progress.model, progress.step)
     return progress

@@ -74,7 +74,7 @@ def _fitted(t: np.ndarray, y: np.ndarray) -> np.ndarray | None:
     return np.asarray(found)
 
 
-def change_point(step: Sequence[float], values: Sequence[float], seed: int = 0, draws: int = DRAWS) -> ChangePoint:
+def change_point(step: np.ndarray, values: np.ndarray, seed: int = 0, draws: int = DRAWS) -> ChangePoint:
     """The step in a curve with a bootstrap interval.
 
     Parameters
@@ -121,14 +121,14 @@ def _interval(t: np.ndarray, curve: np.ndarray, residual: np.ndarray, seed: int,
     return float(low), float(high)
 
 
-def transition(step: Sequence[float], ood_accuracy: Sequence[float], seed: int = 0, draws: int = DRAWS) -> ChangePoint:
+def transition(step: np.ndarray, ood_accuracy: np.ndarray, seed: int = 0, draws: int = DRAWS) -> ChangePoint:
     """The change point of OOD accuracy; none where accuracy never rises by 0.3, whatever the curve's shape."""
     if np.nanmax(ood_accuracy) - np.nanmin(ood_accuracy) < LEAST_RISE:
         return NONE
     return change_point(step, ood_accuracy, seed, draws)
 
 
-def lag(step: Sequence[float], values: Sequence[float], at: ChangePoint) -> float:
+def lag(step: np.ndarray, values: np.ndarray, at: ChangePoint) -> float:
     """Steps from the transition to the quantity's own change point, up to shortly after it; negative if it comes first.
 
     NaN where there is no transition or the quantity takes no step by then.
@@ -137,11 +137,11 @@ def lag(step: Sequence[float], values: Sequence[float], at: ChangePoint) -> floa
     if not at.found:
         return float("nan")
     last = int(np.searchsorted(t, at.step + WIDTHS_AFTER * at.width)) + ROWS_AFTER
-    own = change_point(t[:last].tolist(), np.asarray(values, dtype=float)[:last].tolist(), draws=0)
+    own = change_point(t[:last], np.asarray(values, dtype=float)[:last], draws=0)
     return own.step - at.step
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
     """Mean over seeds with Student's 95 % interval; the interval is NaN below two values."""
     known = np.asarray(values, dtype=float)
     known = known[np.isfinite(known)]

@@ -17,7 +17,7 @@ def figures(result: xr.DataTree) -> dict[str, go.Figure]:
     if track.sizes["layer"] > 1:
         drawn["Subspace overlaps"] = overlaps(result)
     if "ablation" in result.children:
-        drawn["Ablations beside random controls"] = ablations(result["ablation"].to_dataset(inherit=False))
+        drawn["Ablations beside random controls"] = ablations(result.children["ablation"].to_dataset(inherit=False))
     if "hessian_top" in track and track["hessian_top"].notnull().any():
         drawn["Sharpness and where it lives"] = sharpness(result)
     return drawn
@@ -34,7 +34,7 @@ def _mark_transition(figure: go.Figure, result: xr.DataTree) -> None:
     """A line at the transition and a band for its interval, in every panel."""
     if "transition" not in result.children:
         return
-    node = result["transition"].to_dataset(inherit=False)
+    node = result.children["transition"].to_dataset(inherit=False)
     at, low, high = (float(node[f"transition_{name}"]) for name in ("step", "low", "high"))
     if not np.isfinite(at):
         return
@@ -52,7 +52,7 @@ def learning_curves(result: xr.DataTree) -> go.Figure:
         figure.add_trace(_line(track, f"{part} accuracy", track[f"{part}_accuracy"].values, colour), 1, 1)
         figure.add_trace(_line(track, f"{part} loss", track[f"{part}_loss"].values, colour, showlegend=False), 2, 1)
     if "marginal" in result.children:
-        marginal = result["marginal"].to_dataset(inherit=False)
+        marginal = result.children["marginal"].to_dataset(inherit=False)
         for part in ("id", "ood"):
             figure.add_hline(y=float(marginal[f"{part}_loss"]), line={"color": CHANCE, "dash": "dash"}, row=2, col=1)
     previous = track["previous_token"].isel(layer=0).max("head").values

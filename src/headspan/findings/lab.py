@@ -32,7 +32,7 @@ def findings(result: xr.DataTree) -> list[Finding]:
 
 
 def _node(result: xr.DataTree, name: str) -> xr.Dataset | None:
-    return result[name].to_dataset(inherit=False) if name in result.children else None
+    return result.children[name].to_dataset(inherit=False) if name in result.children else None
 
 
 def _claim(claim: str, verdict: Verdict, numbers: str, value: float, chance: float | None, weight: float) -> Finding:

@@ -71,4 +71,5 @@ def shuffled_previous_token(model: LabModel, test: Sequences, generator: torch.G
     scores = q @ k.mT * model.shape.d_head**-0.5
     future = torch.ones(T, T, dtype=torch.bool, device=scores.device).triu(1)
     pattern = scores.masked_fill(future, -torch.inf).softmax(-1)
-    return pattern.diagonal(offset=-1, dim1=-2, dim2=-1).mean(dim=(0, 2)).double().cpu()
+    score: Tensor = pattern.diagonal(offset=-1, dim1=-2, dim2=-1).mean(dim=(0, 2)).double().cpu()
+    return score

@@ -50,7 +50,7 @@ def trained_sparsity(recipe: Recipe, steps: int) -> dict[str, dict[str, float]]:
     dict
         By variant: `positions`, `tokens` (participation, in [1, d]), `chance` of it, and `loss` at the end.
     """
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for name, options in VARIANTS.items():
         chosen = recipe.changed(positions="learned", **options)
         source, progress, loss = Source.of(chosen), begun(chosen), torch.tensor(float("nan"))

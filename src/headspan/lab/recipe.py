@@ -177,7 +177,7 @@ def text_recipe(text: Path, tokenizer: Path | None = None, vocabulary: int = 256
 _DEFAULT = Recipe()
 PRESETS: Mapping[str, Recipe] = {
     "default": _DEFAULT,
-    "fast": _DEFAULT.changed(dropout=0.0, batch=32, steps=2_500, sharpness_every=250, stop_when_learned=True),
+    "fast": _DEFAULT.changed(dropout=0.0, batch=32, steps=3_000, sharpness_every=250, stop_when_learned=True),
     "smoke": _DEFAULT.changed(
         vocabulary=32,
         length=32,

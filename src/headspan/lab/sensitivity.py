@@ -78,7 +78,10 @@ def _rise(surface: LossSurface, moves: Sequence[Float[Tensor, " n"]], norm: floa
         raise HeadspanError(f"a mean rise needs a norm above 0 and 2 draws, found {norm} and {len(moves)}")
     point = surface.point
     here = surface.loss(point)
-    rises = torch.stack([surface.loss(point + norm * move / move.norm()) - here for move in moves]) / norm**2
+    steps = [norm * move / move.norm() for move in moves]
+    # Both signs of a move: what the gradient alone would change cancels, and the curvature is left.
+    pairs = [(surface.loss(point + step) + surface.loss(point - step)) / 2 - here for step in steps]
+    rises = torch.stack(pairs) / norm**2
     return float(rises.mean()), float(rises.std() / len(moves) ** 0.5)
 
 

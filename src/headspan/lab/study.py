@@ -59,8 +59,15 @@ class Bench:
         recipe, track = files.recipe(), open_track(files.track_file)
         source = Source.of(recipe)
         at = transition(track["step"].values, track["ood_accuracy"].values)
-        tests = (source.test(part, TEST_SIZE) for part in ("id", "ood"))
-        return cls(recipe, track, open_model(files.model_folder), files.checkpoints(), *tests, at)
+        return cls(
+            recipe,
+            track,
+            open_model(files.model_folder),
+            files.checkpoints(),
+            source.test("id", TEST_SIZE),
+            source.test("ood", TEST_SIZE),
+            at,
+        )
 
     def before(self) -> LabModel:
         """The last kept model from well before the transition: at most nine tenths of the way, and trained at all."""

@@ -64,15 +64,16 @@ def _overview(runs: Sequence[Run], studies: Sequence[xr.DataTree]) -> Markup:
 
 
 def _lags(one: xr.DataTree) -> dict[str, float]:
-    node = one["transition"].to_dataset(inherit=False)
+    node = one.children["transition"].to_dataset(inherit=False)
     return dict(zip(map(str, node["quantity"].values), map(float, node["lag"].values), strict=True))
 
 
 def _run_section(place: int, name: str, one: xr.DataTree, found: Sequence[Finding]) -> Markup:
-    left_out = [
-        f"{key.removesuffix('_left_out')}: {text}." for key, text in one.attrs.items() if key.endswith("_left_out")
+    reasons = {str(key): text for key, text in one.attrs.items() if str(key).endswith("_left_out")}
+    notes = [
+        element("p", f"Left out: {key.removesuffix('_left_out')}: {text}.", class_="evidence")
+        for key, text in reasons.items()
     ]
-    notes = [element("p", f"Left out: {text}", class_="evidence") for text in left_out]
     return section(
         f"run-{place}", f"Run with {name}", *map(finding_block, found), *figure_blocks(figures_of("lab", one)), *notes
     )

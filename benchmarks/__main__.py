@@ -2,11 +2,11 @@
 
 import sys
 
-from benchmarks import affinity, hub, positions, reading, similarity, spectra
+from benchmarks import affinity, hub, lab, positions, reading, similarity, spectra
 
 BENCHMARKS = {
     module.__name__.removeprefix("benchmarks."): module
-    for module in (reading, hub, affinity, similarity, positions, spectra)
+    for module in (reading, hub, affinity, similarity, positions, spectra, lab)
 }
 
 unknown = sorted(set(sys.argv[1:]) - set(BENCHMARKS))

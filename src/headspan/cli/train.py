@@ -12,6 +12,7 @@ from headspan.cli.arguments import AsJSON
 
 if TYPE_CHECKING:
     from headspan.lab.recipe import Recipe
+    from headspan.lab.session import Run
 
 
 def train(
@@ -29,13 +30,26 @@ def train(
     ] = None,
     text: Annotated[Path | None, typer.Option(help="The file of the task text.")] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json for it; bytes by default.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Also write an HTML report of the run.")] = None,
+    lenses: Annotated[
+        bool, typer.Option("--lenses", help="Also run the lenses on every kept checkpoint (lenses.nc).")
+    ] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Also perturb the model and write report.html into the folder.")
+    ] = False,
     as_json: AsJSON = False,
 ) -> None:
     """Train a small transformer to copy, watch its subspaces, and say what it learned when."""
     chosen = [*(settings or []), *([] if steps is None else [f"steps={steps}"])]
     recipe = _recipe(task, preset, text, tokenizer, chosen)
-    _run(recipe, output, seed, seeds, report, as_json)
+    runs, document = _trained(recipe, output, seed, seeds)
+    if lenses:
+        _write_lenses(runs)
+    if report:
+        document = {**document, "report": _write_report(runs, output)}
+    if as_json:
+        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+        return
+    _print(document, [run.result for run in runs])
 
 
 def _recipe(task: str, preset: str, text: Path | None, tokenizer: Path | None, settings: list[str]) -> Recipe:
@@ -57,28 +71,29 @@ def _recipe(task: str, preset: str, text: Path | None, tokenizer: Path | None, s
     return recipe.changed(**recipes.parsed_settings(settings))
 
 
-def _run(recipe: Recipe, output: Path, seed: int, seeds: str | None, report: Path | None, as_json: bool) -> None:
-    from headspan.atomic import check_writable
+def _trained(recipe: Recipe, output: Path, seed: int, seeds: str | None) -> tuple[list[Run], dict[str, Any]]:
+    """One run or several, and what JSON says of them."""
     from headspan.lab.progress_view import live_view
     from headspan.lab.session import parsed_seeds, run_once, run_seeds
     from headspan.lenses.saving import without_nan
 
-    if report is not None:
-        check_writable(report, [".html"])
-    if seeds is None:
-        runs = [run_once(recipe.changed(seed=seed), output, live_view)]
-        document: dict[str, Any] = runs[0].result
-    else:
-        runs, document = run_seeds(recipe, parsed_seeds(seeds), output, live_view)
-    if report is not None:
-        from headspan.report.lab_report import write_lab_report
+    if seeds is not None:
+        return run_seeds(recipe, parsed_seeds(seeds), output, live_view)
+    run = run_once(recipe.changed(seed=seed), output, live_view)
+    return [run], without_nan(run.result)
 
-        write_lab_report(runs, report)
-        document = {**document, "report": str(report)}
-    if as_json:
-        typer.echo(json.dumps(without_nan(document), indent=2, allow_nan=False))
-        return
-    _print(document, [run.result for run in runs])
+
+def _write_lenses(runs: list[Run]) -> None:
+    from headspan.lab.lens_series import lens_series, write_series
+
+    for run in runs:
+        write_series(lens_series(run.folder.checkpoints()), run.folder.path / "lenses.nc")
+
+
+def _write_report(runs: list[Run], output: Path) -> str:
+    from headspan.report.lab_report import write_lab_report
+
+    return str(write_lab_report(runs, output / "report.html"))
 
 
 def _print(document: dict[str, Any], results: list[dict[str, Any]]) -> None:

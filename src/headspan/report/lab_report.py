@@ -15,6 +15,7 @@ from headspan.atomic import check_writable, written_whole
 from headspan.figures import figures_of
 from headspan.finding import Finding
 from headspan.findings import findings_of
+from headspan.lab.ablation import over_seeds
 from headspan.lab.session import Run
 from headspan.lab.study import study
 from headspan.lab.transition import lags_over_seeds
@@ -60,7 +61,25 @@ def _overview(runs: Sequence[Run], studies: Sequence[xr.DataTree]) -> Markup:
             element("h3", "Steps after (or, negative, before) the transition, mean over seeds and 95 % interval")
         ]
         blocks += [table(["quantity", "mean", "interval"], rows)]
+    tables = [one.children["ablation"].to_dataset(inherit=False) for one in studies if "ablation" in one.children]
+    if len(tables) > 1:
+        title = f"OOD accuracy after a removal, mean over {len(tables)} seeds (95 % interval; random control)"
+        blocks += [element("h3", title)]
+        blocks += [_ablations(over_seeds(tables))]
     return section("lab", "Runs", *blocks)
+
+
+def _ablations(joined: xr.Dataset) -> Markup:
+    """Spaces by sites; each cell the mean, its interval, and the mean of random subspaces of the same dimension."""
+
+    def cell(space: str, site: str) -> str:
+        here = joined.sel(space=space, site=site)
+        mean, low, high = (float(here[f"accuracy_{end}"]) for end in ("mean", "low", "high"))
+        return f"{mean:.2f} ({low:.2f} to {high:.2f}; {float(here['accuracy_control_mean']):.2f})"
+
+    sites = [str(site) for site in joined["site"].values]
+    rows = [[str(space), *(cell(str(space), site) for site in sites)] for space in joined["space"].values]
+    return table(["out of", *sites], rows)
 
 
 def _lags(one: xr.DataTree) -> dict[str, float]:

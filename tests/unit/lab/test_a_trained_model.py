@@ -124,6 +124,16 @@ def test_the_report_is_one_offline_page(trained: Run, tmp_path: Path) -> None:
     assert 'src="http' not in text
 
 
+def test_a_report_of_several_runs_has_intervals_over_them(
+    trained: Run, studied: xr.DataTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headspan.report.lab_report.study", lambda folder: studied)
+    text = write_lab_report([trained, trained], tmp_path / "lab.html").read_text()
+    assert "mean over seeds and 95 % interval" in text
+    value = float(studied["ablation"]["accuracy"].sel(space="bottom", site="L1 K"))
+    assert f"{value:.2f} ({value:.2f} to {value:.2f}; " in text
+
+
 def test_lenses_follow_the_run_along_its_checkpoints(trained: Run, tmp_path: Path) -> None:
     kept = trained.folder.checkpoints()
     chosen = {step: kept[step] for step in (0, 2_400)}

@@ -50,6 +50,17 @@ def test_several_seeds_print_a_table_and_a_success_rate(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"seed-0", "seed-1"}
 
 
+def test_a_report_of_a_run_that_learned_nothing_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    options = ("--preset", "smoke", "--steps", 8, "--json", "--report", "--lenses")
+    document = json.loads(run("copying", "-o", folder, *options, *TINY))
+    page = Path(document["report"]).read_text()
+    assert "The model does not learn to copy within 8 steps" in page
+    assert "Left out: swap: the run has no transition to look before; train longer." in page
+    assert "Left out: ablation: the embedding&#x27;s spectrum has no gap" in page
+    assert (folder / "lenses.nc").is_file()
+
+
 def test_addition_and_text_train_too(tmp_path: Path) -> None:
     file = tmp_path / "text.txt"
     file.write_bytes(b"the quick brown fox jumps over the lazy dog. " * 60)

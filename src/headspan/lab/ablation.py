@@ -102,8 +102,7 @@ def ablation_table(model: LabModel, test: Sequences, seed: int = 0, controls: in
         for column, site in enumerate(places):
             _put(values, (row, column), removal_scores(model, site, bases[space], test))
             for number in range(controls):
-                control = removal_scores(model, site, drawn.basis[number], test)
-                _put(random, (row, column, number), control)
+                _put(random, (row, column, number), removal_scores(model, site, drawn.basis[number], test))
     whole = scores_of(model, test)
     return xr.Dataset(
         {

@@ -46,7 +46,18 @@ def track_dataset(recipe: Recipe, rows: Sequence[Row]) -> xr.Dataset:
     steps = [int(row["step"]) for row in rows]
     names = list(dict.fromkeys(name for row in rows for name in row if name != "step"))
     variables = {name: (("step", *AXES.get(name, ())), _stacked(rows, name)) for name in names}
-    attributes = {
+    coordinates = {"step": steps, **_coordinates(recipe)}
+    used = {dim for dims, _ in variables.values() for dim in dims}
+    dataset = xr.Dataset(
+        variables,
+        coords={name: values for name, values in coordinates.items() if name in used},
+        attrs=_attributes(recipe),
+    )
+    return dataset.assign(_chances(recipe))
+
+
+def _attributes(recipe: Recipe) -> dict[str, str | int | float]:
+    return {
         "lens": "lab",
         "headspan_version": __version__,
         "task": recipe.task.kind,
@@ -61,12 +72,6 @@ def track_dataset(recipe: Recipe, rows: Sequence[Row]) -> xr.Dataset:
         "vocabulary": recipe.task.vocabulary,
         "dropout": recipe.shape.dropout,
     }
-    coordinates = {"step": steps, **_coordinates(recipe)}
-    used = {dim for dims, _ in variables.values() for dim in dims}
-    dataset = xr.Dataset(
-        variables, coords={name: values for name, values in coordinates.items() if name in used}, attrs=attributes
-    )
-    return dataset.assign(_chances(recipe))
 
 
 def _stacked(rows: Sequence[Row], name: str) -> np.ndarray:

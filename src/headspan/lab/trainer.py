@@ -42,8 +42,12 @@ Measure = Callable[[LabModel, Recipe, Tests, int], Row]
 
 def begun(recipe: Recipe) -> Progress:
     """A run at step 0: weights, optimiser and generators from the seed."""
-    device = torch.device(recipe.device)
-    model = LabModel(recipe.shape, recipe.seed).to(device)
+    try:
+        model = LabModel(recipe.shape, recipe.seed).to(torch.device(recipe.device))
+    except (RuntimeError, AssertionError) as problem:
+        raise HeadspanError(
+            f"device {recipe.device!r} cannot be used; use cpu, or cuda where there is one"
+        ) from problem
     return Progress(
         step=0,
         model=model,
@@ -107,25 +111,21 @@ def train(recipe: Recipe, folder: Path | None = None, view: View = silent, measu
     Returns
     -------
     Progress
-        The finished run; `rows` is its record.
-
-    Raises
-    ------
-    Diverged
-        If the loss becomes NaN or infinite.
+        The finished run; `rows` is its record. `Diverged` is raised if the loss becomes NaN or infinite.
     """
-    source = Source.of(recipe)
+    source, progress = Source.of(recipe), begun(recipe)
+    tests = tests_of(recipe, source)
     run = None if folder is None else RunFolder.claim(folder, recipe)
-    progress, tests = begun(recipe), tests_of(recipe, source)
     if run is None or not run.load_state(progress):
         progress.rows.append(_row(progress, recipe, tests, measure, {}))
         _keep(run, progress, recipe)
     while progress.step < recipe.steps and not _learned(recipe, progress.rows):
         loss, batch, logits = train_step(recipe, source, progress)
+        _check_finite(loss.item(), progress, folder)
         if progress.step % recipe.track_every and progress.step != recipe.steps:
             view(progress.step, {})
             continue
-        trained = _training_scores(loss, batch, logits, progress, folder)
+        trained = _training_scores(loss, batch, logits, progress)
         progress.rows.append(_row(progress, recipe, tests, measure, trained))
         _keep(run, progress, recipe)
         last = progress.rows[-1]
@@ -136,17 +136,17 @@ def train(recipe: Recipe, folder: Path | None = None, view: View = silent, measu
     return progress
 
 
-def _training_scores(
-    loss: torch.Tensor, batch: Sequences, logits: torch.Tensor, progress: Progress, folder: Path | None
-) -> Row:
-    """Loss, accuracy and gradient norm of the last batch; a loss that is no number ends the run."""
-    value = loss.item()
+def _check_finite(loss: float, progress: Progress, folder: Path | None) -> None:
+    if not math.isfinite(loss):
+        kept = f"; the last good state (step {progress.rows[-1]['step']:.0f}) is in '{folder}'" if folder else ""
+        raise Diverged(f"the loss is {loss} at step {progress.step}: lower the learning rate{kept}")
+
+
+def _training_scores(loss: torch.Tensor, batch: Sequences, logits: torch.Tensor, progress: Progress) -> Row:
+    """Loss, accuracy and gradient norm of the last batch."""
     squares = [p.grad.double().square().sum() for p in progress.model.parameters() if p.grad is not None]
     norm = float(torch.stack(squares).sum().sqrt())
-    if not (math.isfinite(value) and math.isfinite(norm)):
-        kept = f"; the last good state (step {progress.rows[-1]['step']:.0f}) is in '{folder}'" if folder else ""
-        raise Diverged(f"the loss is {value} at step {progress.step}: lower the learning rate{kept}")
-    numbers = {"train_loss": value, "train_accuracy": accuracy(logits.detach(), batch), "gradient_norm": norm}
+    numbers = {"train_loss": loss.item(), "train_accuracy": accuracy(logits.detach(), batch), "gradient_norm": norm}
     return {name: np.array(number) for name, number in numbers.items()}
 
 

@@ -104,7 +104,7 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_state(
     real = trainer.next_token_loss
     calls = iter(range(1, 100))
     monkeypatch.setattr(trainer, "next_token_loss", lambda *a: real(*a) * (torch.nan if next(calls) > 6 else 1.0))
-    with pytest.raises(Diverged, match=r"the loss is nan at step 8: lower the learning rate; .*\(step 4\)"):
+    with pytest.raises(Diverged, match=r"the loss is nan at step 7: lower the learning rate; .*\(step 4\)"):
         train(tiny_recipe(), tmp_path / "run")
     monkeypatch.undo()
     assert_same(train(tiny_recipe(), tmp_path / "run"), train(tiny_recipe()))
@@ -177,6 +177,12 @@ def test_checkpoints_along_the_way_open_as_checkpoints(tmp_path: Path) -> None:
 def test_an_impossible_recipe_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
     with pytest.raises(HeadspanError, match=message):
         tiny_recipe(**options)
+
+
+def test_a_device_that_is_not_there_is_refused_before_a_folder_is_made(tmp_path: Path) -> None:
+    with pytest.raises(HeadspanError, match="device 'abacus' cannot be used; use cpu"):
+        train(tiny_recipe(device="abacus"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_recipe_comes_back_from_its_record() -> None:

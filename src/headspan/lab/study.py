@@ -1,8 +1,8 @@
 """Everything that is asked of a finished run, as one tree: its record, and what perturbing the model shows.
 
-Nodes: the root is the record (dim `step`); `transition` its change point with lags; `ablation`, `sensitivity`, `path`,
-`swap`, `offset`, `plateau`, `lengths`, `marginal` the experiments. An experiment that a run does not allow (no gap, one
-layer, no checkpoint on the plateau) is left out, and the root says why in `<name>_left_out`.
+Nodes: the root is the record (dim `step`); `transition` its change point with lags; the others are the experiments of
+`EXPERIMENTS`. An experiment that a run does not allow (no gap, one layer, no checkpoint on the plateau) is left out,
+and the root says why in `<name>_left_out`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 import xarray as xr
 
 from headspan.errors import HeadspanError
-from headspan.lab.ablation import ablation_table
+from headspan.lab.ablation import ablation_table, named_bases
 from headspan.lab.dataset import open_track
 from headspan.lab.geometry import part_energy
 from headspan.lab.lengths import length_generalisation
@@ -25,9 +25,16 @@ from headspan.lab.model import LabModel
 from headspan.lab.offsets import layer_offset_shares, shuffled_previous_token
 from headspan.lab.plateau import plateau_at
 from headspan.lab.recipe import Recipe
+from headspan.lab.removal import sites
 from headspan.lab.run_folder import RunFolder
 from headspan.lab.saving import open_model
-from headspan.lab.sensitivity import group_sensitivity, interpolation, loss_along, sharpest_direction
+from headspan.lab.sensitivity import (
+    group_sensitivity,
+    interpolation,
+    loss_along,
+    sharpest_direction,
+    subspace_sensitivity,
+)
 from headspan.lab.sequences import Sequences
 from headspan.lab.sharpness import LossSurface
 from headspan.lab.source import Source
@@ -36,7 +43,7 @@ from headspan.lab.transition import ChangePoint, lag, transition
 
 DISTANCES = (-2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0)
 STRETCHES = (1.0, 1.5, 2.0, 3.0)
-TEST_SIZE = 64
+TEST_SIZE, FEW_DRAWS = 64, 3
 Experiment = Callable[["Bench"], xr.Dataset]
 
 
@@ -152,6 +159,20 @@ def _sensitivity(bench: Bench) -> xr.Dataset:
     )
 
 
+def _subspace_sensitivity(bench: Bench) -> xr.Dataset:
+    surface, bases = LossSurface.of(bench.after, bench.id), named_bases(bench.after)
+    places = sites(bench.recipe.shape.layers)
+    seed = bench.recipe.seed
+    found = [[subspace_sensitivity(surface, site, U, seed, FEW_DRAWS) for site in places] for U in bases.values()]
+    return xr.Dataset(
+        {
+            "rise": (("space", "site"), np.array([[value for value, _ in row] for row in found])),
+            "rise_error": (("space", "site"), np.array([[error for _, error in row] for row in found])),
+        },
+        coords={"space": list(bases), "site": [str(site) for site in places]},
+    )
+
+
 def _path(bench: Bench) -> xr.Dataset:
     places, losses, barrier = interpolation(LossSurface.of(bench.before(), bench.id), bench.after)
     return xr.Dataset({"loss": (("place",), losses), "barrier": barrier}, coords={"place": places})
@@ -204,6 +225,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "transition": _transition,
     "ablation": _ablation,
     "sensitivity": _sensitivity,
+    "subspace_sensitivity": _subspace_sensitivity,
     "path": _path,
     "swap": _swap,
     "offset": _offset,

@@ -83,6 +83,15 @@ def test_the_plateau_is_near_the_best_predictor_without_context(studied: xr.Data
     assert float(track["id_loss"][-1]) < float(marginal["id_loss"]) - 0.2
 
 
+def test_every_experiment_was_possible(studied: xr.DataTree) -> None:
+    assert [name for name in studied.attrs if name.endswith("_left_out")] == []
+    rise = studied["subspace_sensitivity"]["rise"]
+    assert rise.dims == ("space", "site")
+    assert rise.notnull().all()
+    # Embeddings have next to nothing in the bottom subspace, so what V of layer 0 makes of it hardly matters.
+    assert float(rise.sel(space="bottom", site="L0 V")) < float(rise.sel(space="medium", site="L0 V"))
+
+
 def test_one_layer_never_learns_it() -> None:
     recipe = preset("smoke").changed(layers=1, steps=1_500, cooldown=0, track_every=500, sharpness_every=0)
     assert max(float(row["ood_accuracy"]) for row in train(recipe).rows) < 0.15
@@ -136,13 +145,13 @@ def test_a_report_of_several_runs_has_intervals_over_them(
 
 def test_lenses_follow_the_run_along_its_checkpoints(trained: Run, tmp_path: Path) -> None:
     kept = trained.folder.checkpoints()
-    chosen = {step: kept[step] for step in (0, 2_100)}
+    chosen = {step: kept[step] for step in (0, 2_400)}
     tree = lens_series(chosen, ("affinity", "spectra"))
     kernel = tree["affinity/OK"]["projection_kernel"]
     assert kernel.sizes["step"] == 2
-    heads = headspan.open(kept[2_100]).heads(dtype="float64")
+    heads = headspan.open(kept[2_400]).heads(dtype="float64")
     expected = headspan.lenses.affinity.compute(heads)["OK"]["projection_kernel"]
-    np.testing.assert_allclose(kernel.sel(step=2_100).values, expected.values)
+    np.testing.assert_allclose(kernel.sel(step=2_400).values, expected.values)
     write_series(tree, tmp_path / "lenses.nc")
     assert (tmp_path / "lenses.nc").stat().st_size > 0
     with pytest.raises(headspan.HeadspanError, match="needs at least one checkpoint"):

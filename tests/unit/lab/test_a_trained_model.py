@@ -126,7 +126,10 @@ def test_figures_hold_the_numbers_of_the_record(studied: xr.DataTree) -> None:
     assert float(marks[0].x0) == pytest.approx(float(studied["transition"]["transition_step"]))
 
 
-def test_the_report_is_one_offline_page(trained: Run, tmp_path: Path) -> None:
+def test_the_report_is_one_offline_page(
+    trained: Run, studied: xr.DataTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headspan.report.lab_report.study", lambda folder: studied)
     text = write_lab_report([trained], tmp_path / "lab.html").read_text()
     assert "Verdict on this run" in text
     assert "Ablations beside random controls" in text

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from headspan.checkpoint.config import Config
 from headspan.checkpoint.config_defaults import defaults
@@ -46,9 +47,13 @@ def catalogue() -> Iterator[FamilyFacts]:
         )
 
 
+def default_fields(model_type: str) -> dict[str, Any]:
+    """The config of a family's default model: that of `transformers`, or headspan's own."""
+    return dict(own.DEFAULTS if model_type in OWN else defaults().get(model_type, {}))
+
+
 def _described(model_type: str, grouped: bool = False) -> tuple[Stack, ...]:
-    known = own.DEFAULTS if model_type in OWN else defaults().get(model_type, {})
-    fields = {**known, **(GROUPED_FIELDS if grouped else {})}
+    fields = {**default_fields(model_type), **(GROUPED_FIELDS if grouped else {})}
     return FAMILIES[model_type](Config({**fields, "model_type": model_type}, model_type))
 
 

@@ -70,16 +70,16 @@ def _overview(runs: Sequence[Run], studies: Sequence[xr.DataTree]) -> Markup:
 
 
 def _ablations(joined: xr.Dataset) -> Markup:
-    """Spaces by sites; each cell the mean, its interval, and the mean of random subspaces of the same dimension."""
+    """Sites by spaces; each cell the mean, its interval, and the mean of random subspaces of the same dimension."""
 
     def cell(space: str, site: str) -> str:
         here = joined.sel(space=space, site=site)
         mean, low, high = (float(here[f"accuracy_{end}"]) for end in ("mean", "low", "high"))
         return f"{mean:.2f} ({low:.2f} to {high:.2f}; {float(here['accuracy_control_mean']):.2f})"
 
-    sites = [str(site) for site in joined["site"].values]
-    rows = [[str(space), *(cell(str(space), site) for site in sites)] for space in joined["space"].values]
-    return table(["out of", *sites], rows)
+    spaces = [str(space) for space in joined["space"].values]
+    rows = [[str(site), *(cell(space, str(site)) for space in spaces)] for site in joined["site"].values]
+    return table(["out of", *spaces], rows)
 
 
 def _lags(one: xr.DataTree) -> dict[str, float]:

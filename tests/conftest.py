@@ -23,7 +23,14 @@ from jaxtyping import install_import_hook
 
 # jaxtyping annotations are checked by beartype under test only.
 install_import_hook(
-    ["headspan.heads", "headspan.subspaces", "headspan.gaussian", "headspan.runtime", "headspan.lenses"],
+    [
+        "headspan.heads",
+        "headspan.subspaces",
+        "headspan.gaussian",
+        "headspan.runtime",
+        "headspan.lenses",
+        "headspan.lab",
+    ],
     "beartype.beartype",
 )
 

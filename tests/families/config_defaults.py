@@ -13,7 +13,7 @@ from typing import Any
 import transformers
 
 from headspan.checkpoint.config import Config
-from headspan.checkpoint.families import FAMILIES
+from headspan.checkpoint.families import FAMILIES, OWN
 
 PLACE = Path(__file__).parents[2] / "src" / "headspan" / "checkpoint" / "config_defaults.json"
 
@@ -32,7 +32,7 @@ class Listening(Config):
 def current_defaults() -> dict[str, dict[str, Any]]:
     """By model_type, the fields our description reads that have a plain default."""
     found = {}
-    for model_type in sorted(FAMILIES):
+    for model_type in sorted(set(FAMILIES) - OWN):
         fields = transformers.AutoConfig.for_model(model_type).to_dict()
         config = Listening(fields)
         FAMILIES[model_type](config)

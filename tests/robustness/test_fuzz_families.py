@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headspan.checkpoint.config import Config
-from headspan.checkpoint.config_defaults import defaults
 from headspan.checkpoint.describing import language_config
 from headspan.checkpoint.families import FAMILIES
+from headspan.checkpoint.families.catalogue import default_fields
 from headspan.errors import HeadspanError
 
 EXTRA = (
@@ -38,7 +38,7 @@ JUNK = st.recursive(
 @st.composite
 def configs(draw: st.DrawFn) -> Config:
     model_type = draw(st.sampled_from(sorted(FAMILIES)))
-    fields = {**defaults()[model_type], "model_type": model_type}
+    fields = {**default_fields(model_type), "model_type": model_type}
     # Sizes small enough that a description of all layers takes no time.
     fields |= {name: 3 for name in fields if "layers" in name or name == "n_layer"}
     names = draw(st.lists(st.sampled_from([*sorted(fields), *EXTRA]), max_size=4, unique=True))

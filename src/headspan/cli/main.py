@@ -24,6 +24,7 @@ from headspan.cli import (
     similarity,
     spectra,
     tokens,
+    train,
 )
 from headspan.errors import HeadspanError, one_line
 
@@ -45,6 +46,7 @@ app.command("gaussian")(gaussian.gaussian)
 app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)
+app.command("train")(train.train)
 app.command("families")(families.families)
 app.command("claims")(claims.claims)
 

@@ -13,6 +13,7 @@ from headspan.checkpoint.families.deepseek import describe_deepseek
 from headspan.checkpoint.families.description import Shape, Stack
 from headspan.checkpoint.families.encoders import ENCODERS, VIT, VIT_IN_MEMORY, describe_albert
 from headspan.checkpoint.families.gpt_decoders import GPT_DECODERS
+from headspan.checkpoint.families.lab import LAB
 from headspan.checkpoint.families.layout import Layout, describe
 from headspan.checkpoint.families.llama_decoders import LLAMA_DECODERS
 from headspan.checkpoint.families.parts import (
@@ -57,11 +58,15 @@ def _register_all(families: Iterable[tuple[Layout, ...]]) -> None:
 
 
 _register_all((layout,) for layout in (*GPT_DECODERS, *LLAMA_DECODERS, *ENCODERS))
-_register_all((*SEVERAL, (VIT, VIT_IN_MEMORY)))
+_register_all((*SEVERAL, (VIT, VIT_IN_MEMORY), (LAB,)))
+
+OWN = frozenset({LAB.model_type})
+"""Families that no other library knows."""
 
 __all__ = [
     "FAMILIES",
     "MLP",
+    "OWN",
     "Family",
     "HeadNorm",
     "Latent",

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from headspan.checkpoint.config import Config
 from headspan.checkpoint.config_defaults import defaults
-from headspan.checkpoint.families import FAMILIES, Stack
+from headspan.checkpoint.families import FAMILIES, OWN, Stack
+from headspan.checkpoint.families import lab as own
 
 GROUPED_FIELDS = {"multi_query": True, "new_decoder_architecture": True, "num_key_value_heads": 1, "num_kv_heads": 1}
 
@@ -45,8 +47,13 @@ def catalogue() -> Iterator[FamilyFacts]:
         )
 
 
+def default_fields(model_type: str) -> dict[str, Any]:
+    """The config of a family's default model: that of `transformers`, or headspan's own."""
+    return dict(own.DEFAULTS if model_type in OWN else defaults().get(model_type, {}))
+
+
 def _described(model_type: str, grouped: bool = False) -> tuple[Stack, ...]:
-    fields = {**defaults().get(model_type, {}), **(GROUPED_FIELDS if grouped else {})}
+    fields = {**default_fields(model_type), **(GROUPED_FIELDS if grouped else {})}
     return FAMILIES[model_type](Config({**fields, "model_type": model_type}, model_type))
 
 

@@ -1,0 +1,1 @@
+"""Training small models and watching their subspaces form."""

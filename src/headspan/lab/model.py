@@ -1,0 +1,216 @@
+"""The small transformer: embeddings, pre-norm attention (and MLP) layers, unembedding. No final norm.
+
+Attention is fused while training; `seen=True` computes it in the open and returns logits and patterns of every layer,
+which also is what second derivatives need. Dropout draws from a generator that is handed in, so that a run depends on
+its seed alone. Tensor names are those of Llama, so that the checkpoint reads like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from headspan.errors import ShapeError
+from headspan.lab.architecture import EPS, Architecture
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One run of the model in the open.
+
+    `scores` are the attention's logits before the mask, `patterns` their causal softmax: [layer, sequence, head, query,
+    key]. `reads` is what each layer's attention read, behind the norm: [layer, sequence, position, d_model].
+    """
+
+    logits: Float[Tensor, "sequence position token"]
+    scores: Float[Tensor, "layer sequence head query key"]
+    patterns: Float[Tensor, "layer sequence head query key"]
+    reads: Float[Tensor, "layer sequence position d_model"]
+
+
+class Attention(nn.Module):
+    """Q, K, V and O of one layer, for row vectors x @ W^T as torch stores them."""
+
+    def __init__(self, shape: Architecture) -> None:
+        super().__init__()
+        self.shape, width = shape, shape.heads * shape.d_head
+        self.q_proj = nn.Linear(shape.d_model, width, bias=shape.bias)
+        self.k_proj = nn.Linear(shape.d_model, width, bias=shape.bias)
+        self.v_proj = nn.Linear(shape.d_model, width, bias=shape.bias)
+        self.o_proj = nn.Linear(width, shape.d_model, bias=shape.bias)
+
+    def split(self, x: Tensor) -> Tensor:
+        """[sequence, position, head * d_head] to [sequence, head, position, d_head]."""
+        return x.view(*x.shape[:2], self.shape.heads, self.shape.d_head).transpose(1, 2)
+
+    def roles(self, x: Tensor, turn: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys (both turned by their positions) and values."""
+        q, k, v = (self.split(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
+        if turn is None:
+            return q, k, v
+        q, k = turned(torch.stack((q, k)), *turn)
+        return q, k, v
+
+    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor] | None) -> Tensor:
+        q, k, v = self.roles(x, turn)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        out: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
+        return out
+
+    def seen(self, x: Tensor, turn: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
+        """What the layer writes, its logits, and its pattern."""
+        q, k, v = self.roles(x, turn)
+        scores = q @ k.mT * self.shape.d_head**-0.5
+        T = x.shape[1]
+        future = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
+        pattern = scores.masked_fill(future, -torch.inf).softmax(-1)
+        return self.o_proj((pattern @ v).transpose(1, 2).flatten(2)), scores, pattern
+
+
+class MLP(nn.Module):
+    """d_model -> width -> d_model, GELU between."""
+
+    def __init__(self, shape: Architecture) -> None:
+        super().__init__()
+        self.up_proj = nn.Linear(shape.d_model, shape.mlp, bias=shape.bias)
+        self.down_proj = nn.Linear(shape.mlp, shape.d_model, bias=shape.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(functional.gelu(self.up_proj(x)))
+        return out
+
+
+class Layer(nn.Module):
+    """Attention and, where the model has them, an MLP, each behind its norm."""
+
+    def __init__(self, shape: Architecture) -> None:
+        super().__init__()
+        self.input_layernorm = norm_of(shape)
+        self.self_attn = Attention(shape)
+        if shape.mlp:
+            self.post_attention_layernorm = norm_of(shape)
+            self.mlp = MLP(shape)
+
+
+class LabModel(nn.Module):
+    """The model of an `Architecture`, its weights drawn from a seed.
+
+    Tables are N(0, 1), matrices and biases uniform within 1/sqrt(fan-in) as torch draws them, gains 1.
+    """
+
+    def __init__(self, shape: Architecture, seed: int = 0) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embed_tokens = nn.Embedding(shape.vocabulary, shape.d_model)
+        if shape.positions == "learned":
+            self.embed_positions = nn.Embedding(shape.length, shape.d_model)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        if not shape.tied:
+            self.lm_head = nn.Linear(shape.d_model, shape.vocabulary, bias=False)
+        self._draw(seed)
+
+    @torch.no_grad()
+    def _draw(self, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                module.weight.normal_(generator=generator)
+            elif isinstance(module, nn.Linear):
+                bound = module.in_features**-0.5
+                for parameter in module.parameters():
+                    parameter.uniform_(-bound, bound, generator=generator)
+
+    def embedded(self, tokens: Int[Tensor, "sequence position"]) -> Float[Tensor, "sequence position d_model"]:
+        """What enters the first layer."""
+        T = tokens.shape[1]
+        x: Tensor = self.embed_tokens(tokens)
+        if self.shape.positions != "learned":
+            return x
+        rows = self.shape.length
+        if rows < T:
+            raise ShapeError(f"the position table has {rows} rows, too few for {T} positions")
+        return x + self.embed_positions.weight[:T]
+
+    def unembedded(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows token"]:
+        """Logits of the next token."""
+        return functional.linear(x, self.embed_tokens.weight if self.shape.tied else self.lm_head.weight)
+
+    def turn(self, T: int, like: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Cosines and sines [position, d_head / 2] of rotary positions; None without them."""
+        if self.shape.positions != "rotary":
+            return None
+        cosine, sine = rotary_angles(T, self.shape.d_head, self.shape.theta)
+        return torch.from_numpy(cosine).to(like.device, like.dtype), torch.from_numpy(sine).to(like.device, like.dtype)
+
+    @property
+    def stack(self) -> list[Layer]:
+        """The layers, typed."""
+        return [layer for layer in self.layers if isinstance(layer, Layer)]
+
+    def forward(
+        self, tokens: Int[Tensor, "sequence position"], dropout: torch.Generator | None = None
+    ) -> Float[Tensor, "sequence position token"]:
+        """Logits of the next token; with a generator, as in training, some of what the attention writes is dropped."""
+        x = self.embedded(tokens)
+        turn = self.turn(tokens.shape[1], x)
+        for layer in self.stack:
+            written = layer.self_attn(layer.input_layernorm(x), turn)
+            x = x + (written if dropout is None else self._dropped(written, dropout))
+            x = self._through_mlp(layer, x)
+        return self.unembedded(x)
+
+    def seen(self, tokens: Int[Tensor, "sequence position"]) -> Seen:
+        """Logits, and every layer's attention in the open."""
+        x = self.embedded(tokens)
+        turn = self.turn(tokens.shape[1], x)
+        scores, patterns, reads = [], [], []
+        for layer in self.stack:
+            read = layer.input_layernorm(x)
+            written, score, pattern = layer.self_attn.seen(read, turn)
+            x = self._through_mlp(layer, x + written)
+            scores.append(score)
+            patterns.append(pattern)
+            reads.append(read)
+        return Seen(self.unembedded(x), torch.stack(scores), torch.stack(patterns), torch.stack(reads))
+
+    def _through_mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        if not self.shape.mlp:
+            return x
+        written: Tensor = layer.mlp(layer.post_attention_layernorm(x))
+        return x + written
+
+    def _dropped(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        if self.shape.dropout == 0:
+            return x
+        keep = 1.0 - self.shape.dropout
+        mask = torch.empty(x.shape, dtype=x.dtype).bernoulli_(keep, generator=generator)
+        return x * mask.to(x.device) / keep
+
+
+def norm_of(shape: Architecture) -> nn.Module:
+    """The norm before a branch."""
+    if shape.norm == "layernorm":
+        return nn.LayerNorm(shape.d_model, eps=EPS, elementwise_affine=shape.norm_gains)
+    if shape.norm == "rmsnorm":
+        return nn.RMSNorm(shape.d_model, eps=EPS, elementwise_affine=shape.norm_gains)
+    return nn.Identity()
+
+
+@lru_cache(maxsize=16)
+def rotary_angles(T: int, d_head: int, theta: float) -> tuple[np.ndarray, np.ndarray]:
+    """cos and sin [position, d_head / 2] of t * theta^(-2 i / d_head). Kept as NumPy: a tensor that is made inside a
+    derivative must not outlive it."""
+    angle = np.arange(T)[:, None] * theta ** (-2 * np.arange(d_head // 2) / d_head)
+    return np.cos(angle), np.sin(angle)
+
+
+def turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotary positions: features i and i + d_head/2 turned together."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)

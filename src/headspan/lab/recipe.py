@@ -1,0 +1,207 @@
+"""Everything that decides a run besides the code: task, architecture, optimiser, seed, and what is recorded when.
+
+Presets are settings under which the default model learned to copy on every seed tried (`docs/lab.md` says which).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from headspan.errors import HeadspanError
+from headspan.lab.architecture import Architecture
+from headspan.lab.task import Task
+
+OPTIMIZERS = ("adamw", "sgd")
+FREE = ("steps", "stop_when_learned", "device")
+"""Settings that may change when a run is taken up again: how far it goes, and where."""
+LARGEST_SEED, LAST_RATE = 2**31, 0.05
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One training run.
+
+    Parameters
+    ----------
+    task, shape
+        What is learned, by what. Vocabulary and length of the two agree.
+    seed
+        Fixes weights, data and dropout.
+    steps, batch, learning_rate, weight_decay, betas, eps, optimizer, momentum
+        `momentum` is SGD's.
+    cooldown
+        The rate is constant, but for so many steps at the end in which it falls in a line to a twentieth.
+    track_every, sharpness_every, save_every
+        Steps between rows of the record, between Hessian eigenvalues (0: none), and between kept checkpoints.
+    test_size
+        Sequences in each test set.
+    stop_when_learned
+        End once three rows in a row have ID accuracy above 0.965 and OOD accuracy above 0.945.
+    text, tokenizer
+        Files of the text task.
+    """
+
+    task: Task = field(default_factory=Task)
+    shape: Architecture = field(default_factory=Architecture)
+    seed: int = 0
+    steps: int = 4_000
+    batch: int = 50
+    learning_rate: float = 3e-3
+    weight_decay: float = 5e-4
+    betas: tuple[float, float] = (0.9, 0.98)
+    eps: float = 1e-9
+    optimizer: str = "adamw"
+    momentum: float = 0.9
+    cooldown: int = 0
+    track_every: int = 50
+    sharpness_every: int = 500
+    save_every: int = 500
+    test_size: int = 128
+    stop_when_learned: bool = False
+    text: str | None = None
+    tokenizer: str | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "track_every", "save_every", "test_size"):
+            if getattr(self, name) < 1:
+                raise HeadspanError(f"{name} needs to be at least 1, found {getattr(self, name)}")
+        if self.cooldown < 0 or self.sharpness_every < 0:
+            raise HeadspanError(
+                f"cooldown and sharpness_every start from 0, found {self.cooldown} and {self.sharpness_every}"
+            )
+        if not 0 <= self.seed < LARGEST_SEED:
+            raise HeadspanError(f"a seed is a whole number in 0..{LARGEST_SEED - 1}, found {self.seed}")
+        if not (self.learning_rate > 0 and self.weight_decay >= 0 and self.eps > 0):
+            raise HeadspanError(
+                f"needed a learning rate and eps above 0 and weight decay from 0, found {self.learning_rate}, "
+                f"{self.eps} and {self.weight_decay}"
+            )
+        if self.optimizer not in OPTIMIZERS:
+            raise HeadspanError(f"optimisers are {', '.join(OPTIMIZERS)}, found {self.optimizer!r}")
+        if self.sharpness_every % self.track_every:
+            raise HeadspanError(
+                f"sharpness every {self.sharpness_every} steps does not fall on rows every {self.track_every} steps; "
+                "use a multiple, or 0 for none"
+            )
+        if (self.task.vocabulary, self.task.length) != (self.shape.vocabulary, self.shape.length):
+            raise HeadspanError(
+                f"the task has {self.task.vocabulary} tokens and {self.task.length} positions, the model "
+                f"{self.shape.vocabulary} and {self.shape.length}; they must agree"
+            )
+        if self.task.kind == "text" and not self.text:
+            raise HeadspanError("the task text needs a file: --text FILE")
+
+    def record(self) -> dict[str, Any]:
+        """The recipe as plain values, for run.json."""
+        return asdict(self) | {"betas": list(self.betas)}
+
+    def identity(self) -> dict[str, Any]:
+        """What must agree for a run to be taken up again."""
+        free = set(FREE) - ({"steps"} if self.cooldown else set())
+        return {name: value for name, value in self.record().items() if name not in free}
+
+    def rate(self, step: int) -> float:
+        """The learning rate of the update that follows `step` updates."""
+        if not self.cooldown:
+            return self.learning_rate
+        return self.learning_rate * min(1.0, max(LAST_RATE, (self.steps - step) / self.cooldown))
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Recipe:
+        """The recipe that `record` wrote down."""
+        try:
+            known = {name: record[name] for name in (one.name for one in fields(cls)) if name in record}
+            parts = {"task": Task(**known["task"]), "shape": Architecture(**known["shape"])}
+            return cls(**{**known, **parts, "betas": tuple(known["betas"])})
+        except (KeyError, TypeError) as problem:
+            raise HeadspanError(f"run.json is not that of a lab run ({problem}); choose another folder") from problem
+
+    def changed(self, **options: Any) -> Recipe:
+        """The same recipe with some settings replaced, those of its task and architecture by their own names."""
+        own = {one.name for one in fields(Recipe)}
+        task, shape = ({one.name for one in fields(kind)} for kind in (Task, Architecture))
+        known = own | task | shape
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise HeadspanError(f"a recipe has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}")
+        if {"heads", "d_model"} & set(options) and "d_head" not in options:
+            options["d_head"] = 0  # follows from the two again
+        return replace(
+            self,
+            task=replace(self.task, **{name: options[name] for name in task if name in options}),
+            shape=replace(self.shape, **{name: options[name] for name in shape if name in options}),
+            **{name: options[name] for name in own if name in options},
+        )
+
+
+def parsed_settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """Settings from `name=value` texts, each value in the type that the setting has."""
+    kinds = {one.name: one.type for kind in (Architecture, Task, Recipe) for one in fields(kind)}
+    found = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        name, kind = name.strip().replace("-", "_"), str(kinds.get(name.strip().replace("-", "_"), "str"))
+        if not equals or name in ("task", "shape", "betas", "kind"):
+            raise HeadspanError(f"settings are written name=value, such as layers=1; found {pair!r}")
+        try:
+            found[name] = _value(kind, text.strip())
+        except ValueError as problem:
+            raise HeadspanError(f"setting {name} needs a value of type {kind}, found {text!r}") from problem
+    return found
+
+
+def _value(kind: str, text: str) -> Any:
+    if kind == "bool":
+        known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if text.lower() not in known:
+            raise ValueError(text)
+        return known[text.lower()]
+    return int(text) if kind == "int" else float(text) if kind == "float" else text
+
+
+def text_recipe(text: Path, tokenizer: Path | None = None, vocabulary: int = 256) -> Recipe:
+    """A model of a text file: two layers of four heads with MLPs, blocks of 25 tokens as its test of copying."""
+    shape = Architecture(vocabulary=vocabulary, length=64, heads=4, mlp=256, dropout=0.0)
+    return Recipe(
+        task=Task(kind="text", vocabulary=vocabulary),
+        shape=shape,
+        text=str(text),
+        tokenizer=None if tokenizer is None else str(tokenizer),
+    )
+
+
+_DEFAULT = Recipe()
+PRESETS: Mapping[str, Recipe] = {
+    "default": _DEFAULT,
+    "fast": _DEFAULT.changed(dropout=0.0, batch=32, steps=3_000, sharpness_every=250, stop_when_learned=True),
+    "smoke": _DEFAULT.changed(
+        vocabulary=32,
+        length=32,
+        d_model=32,
+        shortest=5,
+        longest=9,
+        ood_block=12,
+        dropout=0.0,
+        batch=40,
+        learning_rate=5e-3,
+        steps=2_400,
+        cooldown=400,
+        track_every=100,
+        sharpness_every=1_200,
+        save_every=400,
+    ),
+    "published": _DEFAULT.changed(learning_rate=1e-3, steps=20_000, track_every=100, sharpness_every=1_000),
+}
+ADDITION = _DEFAULT.changed(kind="addition", vocabulary=32, length=32, d_model=64, mlp=256, dropout=0.0, steps=5_000)
+"""Sums modulo 31; attention alone has nothing to add with, so these models have MLPs."""
+
+
+def preset(name: str) -> Recipe:
+    """The recipe of that name."""
+    if name not in PRESETS:
+        raise HeadspanError(f"there is no preset {name!r}; presets are {', '.join(PRESETS)}")
+    return PRESETS[name]

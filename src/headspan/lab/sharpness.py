@@ -1,0 +1,120 @@
+"""How sharply the loss is curved at a model's weights, and in which of its matrices.
+
+The Hessian of the loss over all positions, on a few test sequences, is known by its products with vectors: the forward
+derivative of the gradient (`torch.func`), in float64, with attention computed in the open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.func import functional_call, grad, jvp
+
+from headspan.lab.geometry import groups
+from headspan.lab.lanczos import hutchinson_trace, lanczos_extremes
+from headspan.lab.model import LabModel
+from headspan.lab.scores import next_token_loss
+from headspan.lab.sequences import Sequences
+
+SEQUENCES, LANCZOS_STEPS, TRACE_DRAWS = 16, 12, 4
+
+
+@dataclass(frozen=True)
+class LossSurface:
+    """The loss of a model on fixed sequences as a function of one long vector of parameters, in float64."""
+
+    model: LabModel
+    sequences: Sequences
+
+    @classmethod
+    def of(cls, model: LabModel, sequences: Sequences, count: int = SEQUENCES) -> LossSurface:
+        """The surface around a model's present weights, on the first `count` sequences."""
+        copy = LabModel(model.shape).double()
+        copy.load_state_dict({name: tensor.detach().double().cpu() for name, tensor in model.state_dict().items()})
+        few = Sequences(sequences.tokens[:count], sequences.scored[:count], sequences.origin[:count])
+        return cls(copy, few.to(torch.device("cpu")))
+
+    @property
+    def point(self) -> Float[Tensor, " n"]:
+        """The weights as one vector, in the order of `named_parameters`."""
+        return torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
+
+    def named(self, vector: Float[Tensor, " n"]) -> dict[str, Tensor]:
+        """A vector cut into parameters."""
+        shapes = {name: p.shape for name, p in self.model.named_parameters()}
+        pieces = torch.split(vector, [shape.numel() for shape in shapes.values()])
+        return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+
+    def loss(self, vector: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+        """Mean cross-entropy of the next token over all positions at these weights."""
+        named = {f"model.{name}": tensor for name, tensor in self.named(vector).items()}
+        logits = functional_call(_Open(self.model), named, self.sequences.tokens)
+        return next_token_loss(logits, self.sequences)
+
+    def gradient(self) -> Float[Tensor, " n"]:
+        """The gradient at the present weights."""
+        found: Tensor = grad(self.loss)(self.point)
+        return found
+
+    def hessian_product(self) -> Callable[[Tensor], Tensor]:
+        """v to H v at the present weights."""
+        point = self.point
+
+        def product(v: Tensor) -> Tensor:
+            along: Tensor = jvp(grad(self.loss), (point,), (v,))[1]
+            return along
+
+        return product
+
+
+class _Open(torch.nn.Module):
+    """The model with its attention in the open, which second derivatives need."""
+
+    def __init__(self, model: LabModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.model.seen(tokens).logits
+
+
+def sharpness_row(model: LabModel, sequences: Sequences, seed: int) -> dict[str, np.ndarray]:
+    """Curvature at a model's weights.
+
+    Returns
+    -------
+    dict
+        `hessian_top`, `hessian_bottom`: extreme Ritz values of the Hessian after 12 Lanczos steps; `_error` bounds
+        their distance to an eigenvalue. `hessian_trace` with its standard error `hessian_trace_error`. `sharpness_share
+        [group]`: share of the top eigenvector's squared norm in each group of parameters, in [0, 1], sums to 1; by
+        chance each group's share of all parameters. `surface_gradient_norm`: norm of the gradient on the same
+        sequences.
+    """
+    surface = LossSurface.of(model, sequences)
+    generator = torch.Generator().manual_seed(seed)
+    product, n = surface.hessian_product(), len(surface.point)
+    ends = lanczos_extremes(product, n, LANCZOS_STEPS, generator)
+    trace, error = hutchinson_trace(product, n, TRACE_DRAWS, generator)
+    numbers = {
+        "hessian_top": ends.top,
+        "hessian_top_error": ends.top_error,
+        "hessian_bottom": ends.bottom,
+        "hessian_bottom_error": ends.bottom_error,
+        "hessian_trace": trace,
+        "hessian_trace_error": error,
+        "surface_gradient_norm": float(surface.gradient().norm()),
+    }
+    row = {name: np.array(value) for name, value in numbers.items()}
+    return row | {"sharpness_share": group_shares(surface, ends.top_vector)}
+
+
+def group_shares(surface: LossSurface, vector: Float[Tensor, " n"]) -> np.ndarray:
+    """Share of a vector's squared norm in each group of parameters, in the order of `groups`."""
+    pieces = surface.named(vector)
+    squares = [sum(float(pieces[name].square().sum()) for name in names) for names in groups(surface.model).values()]
+    return np.array(squares) / max(sum(squares), 1e-300)

@@ -1,0 +1,235 @@
+"""Everything that is asked of a finished run, as one tree: its record, and what perturbing the model shows.
+
+Nodes: the root is the record (dim `step`); `transition` its change point with lags; the others are the experiments of
+`EXPERIMENTS`. An experiment that a run does not allow (no gap, one layer, no checkpoint on the plateau) is left out,
+and the root says why in `<name>_left_out`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headspan.errors import HeadspanError
+from headspan.lab.ablation import ablation_table, named_bases
+from headspan.lab.dataset import open_track
+from headspan.lab.geometry import part_energy
+from headspan.lab.lengths import length_generalisation
+from headspan.lab.marginal import marginal_accuracy, marginal_losses
+from headspan.lab.model import LabModel
+from headspan.lab.offsets import layer_offset_shares, shuffled_previous_token
+from headspan.lab.plateau import plateau_at
+from headspan.lab.recipe import Recipe
+from headspan.lab.removal import sites
+from headspan.lab.run_folder import RunFolder
+from headspan.lab.saving import open_model
+from headspan.lab.sensitivity import (
+    group_sensitivity,
+    interpolation,
+    loss_along,
+    sharpest_direction,
+    subspace_sensitivity,
+)
+from headspan.lab.sequences import Sequences
+from headspan.lab.sharpness import LossSurface
+from headspan.lab.source import Source
+from headspan.lab.swapping import swap_scores
+from headspan.lab.transition import ChangePoint, lag, transition
+
+DISTANCES = (-2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0)
+STRETCHES = (1.0, 1.5, 2.0, 3.0)
+TEST_SIZE, FEW_DRAWS = 64, 3
+Experiment = Callable[["Bench"], xr.Dataset]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A finished run, ready for experiments."""
+
+    recipe: Recipe
+    track: xr.Dataset
+    after: LabModel
+    checkpoints: dict[int, Path]
+    id: Sequences
+    ood: Sequences
+    at: ChangePoint
+
+    @classmethod
+    def of(cls, folder: Path) -> Bench:
+        """Open a run's folder."""
+        files = RunFolder(folder)
+        recipe, track = files.recipe(), open_track(files.track_file)
+        source = Source.of(recipe)
+        at = transition(track["step"].values, track["ood_accuracy"].values)
+        return cls(
+            recipe,
+            track,
+            open_model(files.model_folder),
+            files.checkpoints(),
+            source.test("id", TEST_SIZE),
+            source.test("ood", TEST_SIZE),
+            at,
+        )
+
+    def before(self) -> LabModel:
+        """The last kept model from well before the transition: at most nine tenths of the way, and trained at all."""
+        if not self.at.found:
+            raise HeadspanError("the run has no transition to look before; train longer")
+        latest = min(0.9 * self.at.step, self.at.step - 3 * self.at.width)
+        early = [step for step in self.checkpoints if 0 < step <= latest]
+        if not early:
+            raise HeadspanError(f"no checkpoint was kept before step {self.at.step:.0f}; use a smaller save_every")
+        return open_model(self.checkpoints[early[-1]])
+
+
+def study(folder: Path) -> xr.DataTree:
+    """All experiments on the run in a folder."""
+    bench = Bench.of(folder)
+    nodes: dict[str, xr.Dataset] = {}
+    left_out: dict[str, str] = {}
+    for name, experiment in EXPERIMENTS.items():
+        try:
+            nodes[name] = experiment(bench)
+        except HeadspanError as reason:
+            left_out[f"{name}_left_out"] = str(reason)
+    return xr.DataTree.from_dict({"/": bench.track.assign_attrs(left_out), **nodes})
+
+
+def final_sizes(track: xr.Dataset) -> tuple[int, int] | None:
+    """Sizes of top and medium at the last row with a gap; None for a run without one."""
+    known = track["medium_size"].dropna("step")
+    return (1, int(known[-1])) if len(known) else None
+
+
+def followed(track: xr.Dataset) -> dict[str, np.ndarray]:
+    """The curves whose lead or lag is asked for, each [step]."""
+    k = int(track["k"][1])
+    curves = {
+        "previous-token score of layer 0": track["previous_token"].sel(layer=0).max("head").values,
+        "induction score of the last layer": track["induction"].isel(layer=-1).max("head").values,
+        "ID accuracy": track["id_accuracy"].values,
+        "train loss": track["train_loss"].values,
+    }
+    if track.sizes["layer"] > 1:
+        kernel = track["projection_kernel"].sel(k=k)
+        for role in ("Q", "K", "V"):
+            curves[f"kernel O of layer 0, {role} of layer 1"] = kernel.sel(reader=role).values
+        curves["composition score with K"] = track["composition_score"].sel(reader="K").values
+        curves["top direction in the bridge"] = track["top_in_bridge"].sel(k=k).values
+        sizes = final_sizes(track)
+        if sizes is not None:
+            energy = part_energy(track["bridge_profile"].sel(k=k).values, *sizes)
+            curves |= {"bridge energy in medium": energy[:, 1], "bridge energy in bottom": energy[:, 2]}
+    if "hessian_top" in track:
+        curves["sharpness"] = track["hessian_top"].values
+    return curves
+
+
+def _transition(bench: Bench) -> xr.Dataset:
+    at, step = bench.at, bench.track["step"].values
+    curves = followed(bench.track)
+    lags = [lag(step, values, at) for values in curves.values()]
+    numbers = {name: getattr(at, name) for name in ("step", "low", "high", "width", "before", "after")}
+    return xr.Dataset(
+        {f"transition_{name}": value for name, value in numbers.items()} | {"lag": (("quantity",), lags)},
+        coords={"quantity": list(curves)},
+    )
+
+
+def _ablation(bench: Bench) -> xr.Dataset:
+    return ablation_table(bench.after, bench.ood, bench.recipe.seed)
+
+
+def _sensitivity(bench: Bench) -> xr.Dataset:
+    surface = LossSurface.of(bench.after, bench.id)
+    found = group_sensitivity(surface, bench.recipe.seed)
+    along = loss_along(surface, sharpest_direction(surface, bench.recipe.seed), DISTANCES)
+    return xr.Dataset(
+        {
+            "rise": (("group",), [value for value, _ in found.values()]),
+            "rise_error": (("group",), [error for _, error in found.values()]),
+            "loss_along": (("distance",), along),
+        },
+        coords={"group": list(found), "distance": list(DISTANCES)},
+    )
+
+
+def _subspace_sensitivity(bench: Bench) -> xr.Dataset:
+    surface, bases = LossSurface.of(bench.after, bench.id), named_bases(bench.after)
+    places = sites(bench.recipe.shape.layers)
+    seed = bench.recipe.seed
+    found = [[subspace_sensitivity(surface, site, U, seed, FEW_DRAWS) for site in places] for U in bases.values()]
+    return xr.Dataset(
+        {
+            "rise": (("space", "site"), np.array([[value for value, _ in row] for row in found])),
+            "rise_error": (("space", "site"), np.array([[error for _, error in row] for row in found])),
+        },
+        coords={"space": list(bases), "site": [str(site) for site in places]},
+    )
+
+
+def _path(bench: Bench) -> xr.Dataset:
+    places, losses, barrier = interpolation(LossSurface.of(bench.before(), bench.id), bench.after)
+    return xr.Dataset({"loss": (("place",), losses), "barrier": barrier}, coords={"place": places})
+
+
+def _swap(bench: Bench) -> xr.Dataset:
+    found = swap_scores(bench.before(), bench.after, bench.ood)
+    names = list(next(iter(found.values())))
+    return xr.Dataset(
+        {name: (("mixture",), [scores[name] for scores in found.values()]) for name in names},
+        coords={"mixture": list(found)},
+    )
+
+
+def _offset(bench: Bench) -> xr.Dataset:
+    shares = layer_offset_shares(bench.after, bench.ood)
+    shuffled = shuffled_previous_token(bench.after, bench.ood, torch.Generator().manual_seed(bench.recipe.seed))
+    return xr.Dataset(
+        {
+            "share": (("head",), [share for share, _ in shares]),
+            "share_chance": shares[0][1],
+            "shuffled_previous_token": (("head",), shuffled.numpy()),
+        }
+    )
+
+
+def _plateau(bench: Bench) -> xr.Dataset:
+    found = plateau_at(LossSurface.of(bench.before(), bench.id), bench.recipe.seed)
+    names = ("gradient_norm", "curvature", "error", "top", "fall")
+    return xr.Dataset({name: getattr(found, name) for name in names} | {"saddle": float(found.saddle)})
+
+
+def _lengths(bench: Bench) -> xr.Dataset:
+    task = bench.recipe.task
+    if task.kind != "copying":
+        raise HeadspanError(f"longer sequences are drawn for copying, not for {task.kind}")
+    found = length_generalisation(bench.after, task, [int(stretch * task.length) for stretch in STRETCHES])
+    return xr.Dataset({"accuracy": (("length",), list(found.values()))}, coords={"length": list(found)})
+
+
+def _marginal(bench: Bench) -> xr.Dataset:
+    losses, accuracies = marginal_losses(bench.recipe.task), marginal_accuracy(bench.recipe.task)
+    return xr.Dataset(
+        {f"{name}_loss": value for name, value in losses.items()}
+        | {f"{name}_accuracy": value for name, value in accuracies.items()}
+    )
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "transition": _transition,
+    "ablation": _ablation,
+    "sensitivity": _sensitivity,
+    "subspace_sensitivity": _subspace_sensitivity,
+    "path": _path,
+    "swap": _swap,
+    "offset": _offset,
+    "plateau": _plateau,
+    "lengths": _lengths,
+    "marginal": _marginal,
+}

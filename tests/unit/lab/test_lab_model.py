@@ -1,0 +1,153 @@
+"""The lab's model is the transformer it says it is, and its checkpoints open like any other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import headspan
+from headspan.errors import CheckpointError, HeadspanError
+from headspan.heads.rotary import relative_rotation
+from headspan.lab.architecture import Architecture
+from headspan.lab.model import LabModel
+from headspan.lab.saving import open_model, save_model
+from headspan.lenses import LENSES, obstacles
+
+SHAPES = {
+    "published": {},
+    "learned-rms-mlp": {"positions": "learned", "norm": "rmsnorm", "mlp": 20, "heads": 2},
+    "bare": {"positions": "none", "norm": "none", "tied": True, "bias": False},
+    "without-gains": {"norm_gains": False, "heads": 4, "d_head": 6},
+}
+by_shape = pytest.mark.parametrize("options", SHAPES.values(), ids=SHAPES)
+TOKENS = torch.randint(0, 20, (3, 11), generator=torch.Generator().manual_seed(0))
+
+
+def model_of(options: dict[str, object]) -> LabModel:
+    model = LabModel(Architecture(vocabulary=20, length=12, d_model=16, **options), seed=1).double()  # type: ignore[arg-type]
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name:  # a gain left at one would hide a mistake
+                parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
+    return model
+
+
+@by_shape
+@torch.no_grad()
+def test_fused_and_open_attention_agree(options: dict[str, object]) -> None:
+    model = model_of(options)
+    torch.testing.assert_close(model(TOKENS), model.seen(TOKENS).logits)
+
+
+@by_shape
+@torch.no_grad()
+def test_our_heads_give_the_models_attention(options: dict[str, object], tmp_path: Path) -> None:
+    model = model_of(options)
+    heads = headspan.open(save_model(model, tmp_path)).heads()
+    seen = model.seen(TOKENS)
+    for layer in range(2):
+        block, x = heads.layer(layer), seen.reads[layer][:, None]
+        b = {role: 0 if block.bias(role) is None else block.bias(role)[0][:, None] for role in "QK"}
+        q, k = x @ block.W_Q[0] + b["Q"], x @ block.W_K[0] + b["K"]
+        scores = torch.empty_like(seen.scores[layer])
+        for offset in range(-10, 11):
+            R = relative_rotation(heads, offset, [layer])
+            turned = q if R is None else q @ R[0]
+            logits = turned @ k.mT * heads.d_head**-0.5
+            where = (torch.arange(11)[:, None] - torch.arange(11)) == offset
+            scores[..., where] = logits[..., where]
+        torch.testing.assert_close(scores, seen.scores[layer], atol=1e-9, rtol=1e-9)
+
+
+@by_shape
+@torch.no_grad()
+def test_heads_tables_and_norms_rebuild_what_enters_each_layer(options: dict[str, object], tmp_path: Path) -> None:
+    model = model_of(options)
+    heads = headspan.open(save_model(model, tmp_path)).heads()
+    x = heads.W_E[TOKENS]
+    if options.get("positions") == "learned":
+        x = x + heads.W_pos[:11]
+    torch.testing.assert_close(x, model.embedded(TOKENS))
+    norm = heads.norm(0)
+    if options.get("norm") != "none":
+        scale = x - x.mean(-1, keepdim=True) if norm.kind == "layernorm" else x
+        scale = scale / (scale.square().mean(-1, keepdim=True) + norm.eps).sqrt()
+        x = scale * norm.gain + (0 if norm.bias is None else norm.bias)
+    torch.testing.assert_close(x, model.seen(TOKENS).reads[0])
+    torch.testing.assert_close(heads.W_U, (model.embed_tokens if options.get("tied") else model.lm_head).weight.T)
+
+
+@by_shape
+def test_no_tensor_of_a_checkpoint_is_overlooked(options: dict[str, object], tmp_path: Path) -> None:
+    stored = headspan.open(save_model(model_of(options), tmp_path)).stack()
+    assert stored.unclaimed() == []
+    assert stored.missing() == []
+
+
+def test_every_lens_but_none_runs_on_learned_positions(tmp_path: Path) -> None:
+    checkpoint = headspan.open(save_model(model_of(SHAPES["learned-rms-mlp"]), tmp_path))
+    assert set(obstacles(checkpoint).values()) == {None}
+    for name in ("ranks", "affinity", "positions", "spectra"):
+        assert LENSES[name].compute(checkpoint.heads()) is not None
+
+
+def test_a_checkpoint_opens_where_transformers_is_absent(tmp_path: Path) -> None:
+    save_model(model_of({}), tmp_path)
+    code = (
+        "import sys; sys.modules['transformers'] = None\n"
+        f"import headspan; print(tuple(headspan.open({str(tmp_path)!r}).heads().W_Q.shape))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "(2, 1, 16, 16)"
+
+
+def test_a_saved_model_comes_back_the_same(tmp_path: Path) -> None:
+    model = LabModel(Architecture(vocabulary=20, length=12, d_model=16), seed=3)
+    again = open_model(save_model(model, tmp_path))
+    assert again.shape == model.shape
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor)
+
+
+def test_weights_of_another_configuration_are_refused(tmp_path: Path) -> None:
+    save_model(LabModel(Architecture(vocabulary=20, length=12, d_model=16)), tmp_path / "a")
+    save_model(LabModel(Architecture(vocabulary=22, length=12, d_model=16)), tmp_path / "b")
+    (tmp_path / "a" / "model.safetensors").replace(tmp_path / "b" / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"another configuration's: tensor 'embed_tokens.weight' needs shape"):
+        open_model(tmp_path / "b")
+
+
+def test_dropout_draws_from_its_own_generator() -> None:
+    model = LabModel(Architecture(vocabulary=20, length=12, d_model=16, dropout=0.5))
+    state = torch.get_rng_state()
+    first, second = (model(TOKENS, torch.Generator().manual_seed(5)) for _ in range(2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, model(TOKENS, torch.Generator().manual_seed(6)))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_is_dropped_is_made_up_for_on_average() -> None:
+    model = LabModel(Architecture(vocabulary=20, length=12, d_model=16, dropout=0.3))
+    ones = torch.ones(200, 500)
+    dropped = model._dropped(ones, torch.Generator().manual_seed(0))
+    assert float(dropped.mean()) == pytest.approx(1.0, abs=4 * (0.3 / 0.7 / ones.numel()) ** 0.5)
+    assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": 3}, r"d_model 64 is not divisible by 3 heads; change one or give --set d_head"),
+        ({"layers": 0}, r"at least 1 for layers, found 0"),
+        ({"d_model": 6, "heads": 2}, r"d_head must be even, found 3"),
+        ({"positions": "alibi"}, r"positions are rotary, learned, none .* found 'alibi'"),
+        ({"dropout": 1.0}, r"0 <= dropout < 1"),
+    ],
+)
+def test_an_impossible_shape_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
+    with pytest.raises(HeadspanError, match=message):
+        Architecture(**options)  # type: ignore[arg-type]

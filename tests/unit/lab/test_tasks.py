@@ -1,0 +1,138 @@
+"""What the models are trained on is what it is said to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from headspan.errors import HeadspanError
+from headspan.lab.addition import SUM, addition_sequences, held_out_pairs
+from headspan.lab.sequences import BURN_IN, copying_sequences
+from headspan.lab.task import Task, token_probabilities
+from headspan.lab.text import text_sequences, text_tokens
+
+TASK = Task()
+
+
+def drawn(seed: int = 0, **options: object) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_every_token_equals_the_one_at_its_origin() -> None:
+    for repeats in (2, 3):
+        sequences = copying_sequences(Task(repeats=repeats), 300, drawn())
+        assert torch.equal(sequences.tokens, sequences.tokens.gather(1, sequences.origin))
+
+
+@pytest.mark.parametrize("ood", [False, True])
+def test_copied_stretches_have_the_lengths_of_the_task(ood: bool) -> None:
+    sequences = copying_sequences(TASK, 500, drawn(), ood=ood)
+    copied = (sequences.origin < torch.arange(64)).sum(1)
+    low, high = (25, 25) if ood else (10, 19)
+    assert (int(copied.min()), int(copied.max())) == (low, high)
+    assert torch.equal(sequences.scored.sum(1), copied - BURN_IN)
+
+
+def test_scored_tokens_lie_inside_the_later_block_behind_the_burn_in() -> None:
+    sequences = copying_sequences(TASK, 50, drawn())
+    for origin, scored in zip(sequences.origin, sequences.scored, strict=True):
+        copied = (origin < torch.arange(64)).nonzero().flatten()
+        assert scored.nonzero().flatten().tolist() == copied[BURN_IN:].tolist()
+
+
+def test_blocks_do_not_overlap_and_reach_both_ends() -> None:
+    sequences = copying_sequences(Task(shortest=16, longest=16), 2_000, drawn())
+    later = (sequences.origin < torch.arange(64)).float().argmax(1)
+    first = sequences.origin.gather(1, later[:, None]).flatten()
+    assert bool((later - first >= 16).all())
+    assert int(first.min()) == 0
+    assert int(later.max()) == 64 - 16
+
+
+def test_an_induction_head_aims_at_what_followed_the_token_before() -> None:
+    sequences = copying_sequences(TASK, 20, drawn())
+    aim = sequences.continuations()
+    n, query, key = aim.nonzero().T
+    assert torch.equal(sequences.tokens[n, key], sequences.tokens[n, query + 1])
+    assert bool((key <= query).all())
+    assert torch.equal(aim.any(-1)[:, :-1], sequences.scored[:, 1:])
+
+
+def test_with_three_copies_there_are_two_aims_in_the_last() -> None:
+    sequences = copying_sequences(Task(repeats=3, longest=15), 200, drawn())
+    assert set(sequences.continuations().sum(-1).unique().tolist()) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("name", ["zipf", "two-level", "uniform"])
+def test_token_frequencies_are_those_of_the_law(name: str) -> None:
+    sequences = copying_sequences(Task(distribution=name), 4_000, drawn())
+    law = token_probabilities(name, 64)
+    own = sequences.tokens[sequences.origin == torch.arange(64)]
+    counts = torch.bincount(own, minlength=64).double()
+    error = (law * (1 - law) / len(own)).sqrt()
+    assert float(((counts / len(own) - law) / error).abs().max()) < 5
+
+
+def test_the_published_law_is_shifted_zipf() -> None:
+    law = token_probabilities("zipf", 64)
+    torch.testing.assert_close(law[10] / law[0], torch.tensor(2.7 / 12.7, dtype=torch.float64))
+
+
+def test_the_same_seed_draws_the_same_sequences() -> None:
+    first, second, other = (copying_sequences(TASK, 9, drawn(seed)).tokens for seed in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+def test_sums_are_right_and_held_out_pairs_are_never_trained() -> None:
+    task, p = Task(kind="addition", vocabulary=12, length=16), 11
+    out = held_out_pairs(p)
+    for ood in (False, True):
+        sequences = addition_sequences(task, 200, drawn(), ood=ood)
+        a, b, sign, c = sequences.tokens.view(-1, 4, SUM).permute(2, 0, 1)
+        assert torch.equal(c, (a + b) % p)
+        assert bool((sign == p).all())
+        assert bool((out[a, b] == ood).all())
+        assert sequences.scored.view(-1, 4, SUM)[..., 3].all()
+        assert int(sequences.scored.sum()) == 200 * 4
+
+
+def test_text_is_cut_from_its_own_part_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_bytes(bytes(range(100)) * 9 + bytes(range(100, 200)))
+    tokens = text_tokens(file)
+    task = Task(kind="text", vocabulary=256)
+    assert int(text_sequences(tokens, task, 300, drawn()).tokens.max()) < 100
+    assert int(text_sequences(tokens, task, 300, drawn(), test=True).tokens.min()) >= 100
+
+
+def test_a_text_that_is_too_short_or_has_unknown_tokens_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_bytes(b"short")
+    with pytest.raises(HeadspanError, match="5 tokens; sequences of 64 need at least"):
+        text_sequences(text_tokens(file), Task(kind="text", vocabulary=256), 1, drawn())
+    file.write_bytes(b"z" * 5_000)
+    with pytest.raises(HeadspanError, match="holds token 122, but the vocabulary has 64"):
+        text_sequences(text_tokens(file), Task(kind="text"), 1, drawn())
+    with pytest.raises(HeadspanError, match="cannot be read: No such file"):
+        text_tokens(tmp_path / "absent.txt")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"longest": 33}, r"a block of 33 does not fit 2 times into 64 positions; use blocks of at most 32"),
+        ({"ood_block": 40}, r"a block of 40 does not fit 2 times"),
+        ({"vocabulary": 1}, r"a vocabulary of 1 leaves nothing to predict"),
+        ({"shortest": 12, "longest": 11}, r"need 2 <= shortest <= longest, found 12 and 11"),
+        ({"distribution": "normal"}, r"there is no distribution 'normal'"),
+        ({"kind": "sorting"}, r"there is no task 'sorting'; tasks are copying, addition, text"),
+        ({"repeats": 1}, r"appears at least 2 times, found 1"),
+        ({"length": 3}, r"needs 4 to 65,536 positions, found 3"),
+    ],
+)
+def test_an_impossible_task_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
+    with pytest.raises(HeadspanError, match=message):
+        Task(**options)

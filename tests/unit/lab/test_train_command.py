@@ -1,0 +1,88 @@
+"""`headspan train` from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from headspan.cli.train import train as command
+from headspan.errors import HeadspanError
+
+app = typer.Typer()
+app.command()(command)
+app.command("other")(lambda: None)
+TINY = [
+    part
+    for setting in ("d_model=16", "vocabulary=16", "length=16", "shortest=4", "longest=6", "ood_block=7", "cooldown=0",
+                    "track_every=4", "sharpness_every=0", "test_size=16", "batch=8")
+    for part in ("--set", setting)
+]  # fmt: skip
+ADDITION = [
+    part for setting in ("d_model=16", "mlp=8", "track_every=4", "sharpness_every=0") for part in ("--set", setting)
+]
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["train", *map(str, arguments)])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+def test_json_says_how_good_when_and_where(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    document = json.loads(run("copying", "-o", folder, "--preset", "smoke", "--steps", 8, "--json", *TINY))
+    assert {"id_accuracy", "ood_accuracy", "transition_step", "paths"} <= set(document)
+    assert document["transition_step"] is None
+    assert Path(document["paths"]["model"], "model.safetensors").is_file()
+    assert Path(document["paths"]["track"]).is_file()
+    again = json.loads(run("copying", "-o", folder, "--preset", "smoke", "--steps", 8, "--json", *TINY))
+    assert again == document
+
+
+def test_several_seeds_print_a_table_and_a_success_rate(tmp_path: Path) -> None:
+    text = run("copying", "-o", tmp_path / "runs", "--preset", "smoke", "--steps", 4, "--seeds", "0..1", *TINY)
+    assert "Learned (OOD accuracy above 0.9): 0% of 2 seeds" in text
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"seed-0", "seed-1"}
+
+
+def test_a_report_of_a_run_that_learned_nothing_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    options = ("--preset", "smoke", "--steps", 8, "--json", "--report", "--lenses")
+    document = json.loads(run("copying", "-o", folder, *options, *TINY))
+    page = Path(document["report"]).read_text()
+    assert "The model does not learn to copy within 8 steps" in page
+    assert "Left out: swap: the run has no transition to look before; train longer." in page
+    assert "Left out: ablation: the embedding&#x27;s spectrum has no gap" in page
+    assert (folder / "lenses.nc").is_file()
+
+
+def test_addition_and_text_train_too(tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_bytes(b"the quick brown fox jumps over the lazy dog. " * 60)
+    assert "none" in run("addition", "-o", tmp_path / "a", "--steps", 4, *ADDITION)
+    assert "none" in run("text", "--text", file, "-o", tmp_path / "t", "--steps", 4, *ADDITION)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sorting"], "there is no task 'sorting'; tasks are copying, addition, text"),
+        (["copying", "--preset", "slow"], "there is no preset 'slow'"),
+        (["copying", "--steps", "0"], "steps needs to be at least 1, found 0"),
+        (["copying", "--set", "heads=3"], "d_model 64 is not divisible by 3 heads"),
+        (["copying", "--set", "longest=40"], "a block of 40 does not fit 2 times into 64 positions"),
+        (["copying", "--set", "vocabulary=1"], "a vocabulary of 1 leaves nothing to predict"),
+        (["copying", "--text", "x.txt"], "--text goes with the task text, not with copying"),
+        (["text"], "the task text needs a file: --text FILE"),
+        (["copying", "--seeds", "9..0"], "need to ascend"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_no_folder(arguments: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(HeadspanError, match=message):
+        run(*arguments, "-o", tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -15,6 +15,7 @@ from headspan.cli import (
     detect,
     families,
     inspect,
+    intervene,
     pair,
     positions,
     report,
@@ -39,6 +40,7 @@ app.command("spectra")(spectra.spectra)
 app.command("positions")(positions.positions)
 app.command("attention")(attention.attention)
 app.command("detect")(detect.detect)
+app.command("intervene")(intervene.intervene)
 app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)

@@ -114,6 +114,14 @@ LENSES: Mapping[str, Lens] = {
             needs=ATTENTION,
             runs=True,
         ),
+        Lens(
+            name="intervene",
+            title="What happens when weights change",
+            summary="attention, perplexity and continuation with the spectra of queries and keys scaled and with "
+            "random weights, beside the unmodified model",
+            needs=ATTENTION,
+            runs=True,
+        ),
     )
 }
 

@@ -23,9 +23,11 @@ Label = str | tuple[int, int] | HeadLabel
 
 def head_slice(features: Float[Tensor, "*other n_features"], rows: Rows, head: int) -> Float[Tensor, "*other d_head"]:
     """One head's part of the last axis of a stored tensor, as a view."""
-    groups = features.unflatten(-1, (rows.n_groups, rows.group_rows))
-    own = groups.narrow(-1, rows.start, rows.per_group * rows.d_head).unflatten(-1, (rows.per_group, rows.d_head))
-    return own[..., head // rows.per_group, head % rows.per_group, :]
+    # `view`, not `reshape`: an axis can always be split without copying, and a copy would swallow what is written.
+    groups = features.view(*features.shape[:-1], rows.n_groups, rows.group_rows)
+    own = groups.narrow(-1, rows.start, rows.per_group * rows.d_head)
+    heads = own.view(*own.shape[:-1], rows.per_group, rows.d_head)
+    return heads[..., head // rows.per_group, head % rows.per_group, :]
 
 
 def weight_view(
@@ -107,7 +109,7 @@ def chosen_heads(model: RunnableModel, heads: Iterable[Label] | None) -> dict[in
     if heads is None:
         return {layer: list(range(model.n_heads)) for layer in model.layers}
     chosen: dict[int, list[int]] = {}
-    for label in map(lambda each: checked_head(model, each), heads):
+    for label in (checked_head(model, each) for each in heads):
         if label.kv:
             raise ShapeError(f"{label} is a kv head; name the heads that read it, such as L{label.layer}H0")
         chosen.setdefault(label.layer, []).append(label.head)

@@ -51,10 +51,11 @@ def _destination(result: xr.Dataset) -> Iterator[Finding]:
     own, largest = (
         tuple(float(each[name].mean()) for each in (before, after)) for name in ("self_mass", "argmax_mass")
     )
+    verdict = "not to" if own[1] - own[0] < 0.5 * (largest[1] - largest[0]) else "and so largely to"
     yield Finding(
         LENS,
         f"Scaled up to alpha {float(alpha[-1]):g}, attention goes to each row's largest entry ({largest[0]:.2f} to "
-        f"{largest[1]:.2f}), not to the token itself ({own[0]:.2f} to {own[1]:.2f}).",
+        f"{largest[1]:.2f}), {verdict} the token itself ({own[0]:.2f} to {own[1]:.2f}).",
         value=own[1],
         chance=float(result["self_mass_chance"]),
         evidence="Mean mass over layers, heads and queries. Chance: self mass of uniform attention.",

@@ -46,7 +46,7 @@ class ScaledLogits:
 
     @property
     def name(self) -> str:
-        return f"alpha {self.alpha:g}" + ("" if self.heads is None else f" of {', '.join(map(str, self.heads))}")
+        return f"alpha {self.alpha:.4g}" + ("" if self.heads is None else f" of {', '.join(map(str, self.heads))}")
 
     def apply(self, edits: Edits) -> None:
         model = edits.model

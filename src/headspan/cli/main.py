@@ -23,6 +23,7 @@ from headspan.cli import (
     similarity,
     spectra,
     tokens,
+    validate,
 )
 from headspan.errors import HeadspanError, one_line
 
@@ -41,6 +42,7 @@ app.command("positions")(positions.positions)
 app.command("attention")(attention.attention)
 app.command("detect")(detect.detect)
 app.command("intervene")(intervene.intervene)
+app.command("validate")(validate.validate)
 app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)

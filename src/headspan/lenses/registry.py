@@ -37,6 +37,8 @@ class Lens:
     """Queries and keys are held against each other, so they must read the same stream."""
     runs: bool = False
     """The model is run: `compute` takes a RunnableModel in place of heads."""
+    on_request: bool = False
+    """It takes minutes: a report leaves it out unless it is asked for."""
 
     def compute(self, heads: Heads | RunnableModel, **options: Any) -> xr.Dataset | xr.DataTree:
         """The lens's labelled result for these heads, or for the running model where it `runs`."""
@@ -121,6 +123,16 @@ LENSES: Mapping[str, Lens] = {
             "random weights, beside the unmodified model",
             needs=ATTENTION,
             runs=True,
+        ),
+        Lens(
+            name="validate",
+            title="Does geometry predict behaviour?",
+            summary="null spaces, distances of heads and messages between them, each held against what the running "
+            "model does",
+            needs=ATTENTION,
+            one_stream=True,
+            runs=True,
+            on_request=True,
         ),
     )
 }

@@ -38,12 +38,13 @@ from headspan.runtime.interventions.messages import (
     WithoutMessage,
     arriving_message,
     control_part,
+    obstacle_to_messages,
     readable_part,
 )
 
 Array = npt.NDArray[np.float64]
 OUTCOMES = ("pattern_change", "pattern_excess", "loss_size", "loss_excess", "removed_share")
-SAMPLES: dict[str, tuple[str, ...]] = {"strong and weak": ("strong", "weak"), "random": ("random",)}
+SAMPLES = ("strong and weak", "random")
 FEWEST_PAIRS = 5
 
 
@@ -56,8 +57,9 @@ def causal_effects(
     rows = []
     for pair in pairs:
         progress(f"{pair.source} to {pair.target} through {pair.role}")
-        stream = streams.setdefault(pair.target.layer, NormedStream.of(plain, pair.target.layer))
-        rows.append(_row(plain, stream, pair, controls, generator))
+        if pair.target.layer not in streams:
+            streams[pair.target.layer] = NormedStream.of(plain, pair.target.layer)
+        rows.append(_row(plain, streams[pair.target.layer], pair, controls, generator))
     return pd.DataFrame(rows)
 
 
@@ -76,6 +78,7 @@ def _row(plain: Forward, stream: NormedStream, pair: Pair, controls: int, genera
         "source": str(pair.source),
         "target": str(pair.target),
         "chosen": pair.chosen,
+        "drawn": pair.drawn,
         **dict(zip(SCORES, pair.scores, strict=True)),
         "removed_share": energy / total if total > 0 else math.nan,
         "pattern_change": pattern,
@@ -114,8 +117,8 @@ def rankings(effects: pd.DataFrame, draws: int, seed: int) -> pd.DataFrame:
     generator = np.random.default_rng(seed)
     rows = []
     for pairing, group in effects.groupby("pairing", sort=False):
-        for sample, kinds in SAMPLES.items():
-            own = group[group["chosen"].isin(kinds)]
+        for sample in SAMPLES:
+            own = group[group["drawn"] if sample == "random" else group["chosen"].isin(["strong", "weak"])]
             for score in SCORES:
                 for outcome in OUTCOMES:
                     known = own[[score, outcome]].dropna().to_numpy(np.float64)
@@ -146,8 +149,6 @@ def _spearman(values: npt.NDArray[np.float64]) -> Array:
 
 def obstacle_to_cause(model: RunnableModel) -> str | None:
     """Why causes cannot be measured in this model; None where they can."""
-    from headspan.runtime.interventions.messages import obstacle_to_messages
-
     if len(model.layers) < 2:
         return "nothing composes: there is only one layer"
     return obstacle_to_messages(model)

@@ -106,4 +106,5 @@ def _relative_change(run: Forward, plain: Forward, place: int) -> Float[Tensor, 
     allowed = ~torch.isneginf(full_logs(plain, place))
     after, before = (torch.where(allowed, each.runs[place].scores.double(), 0.0) for each in (run, plain))
     sizes = [value.transpose(0, 1).flatten(1).norm(dim=1) for value in (after - before, before)]
-    return (sizes[0] / sizes[1]).cpu()
+    ratio: Tensor = sizes[0] / sizes[1]
+    return ratio.cpu()

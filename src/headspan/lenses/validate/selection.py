@@ -30,13 +30,15 @@ class Pair:
     target: HeadLabel
     role: Role
     chosen: str
-    """`strong`, `weak` or `random`; a pair that is several of them counts as the first."""
+    """`strong`, `weak`, or `random` for a pair that is neither."""
+    drawn: bool
+    """Whether it is among the random pairs, which may be strong or weak."""
     scores: tuple[float, ...]
     """In the order of SCORES."""
 
 
 def chosen_pairs(affinity: xr.DataTree, strong: int, random: int, seed: int) -> list[Pair]:
-    """Pairs of every pairing: `strong` by each score, as many matched weak ones, and `random` others."""
+    """Pairs of every pairing: `strong` by each score, as many matched weak ones, and `random` of all."""
     generator = np.random.default_rng(seed)
     found = []
     for pairing in pairings_of(affinity):
@@ -50,10 +52,10 @@ def chosen_pairs(affinity: xr.DataTree, strong: int, random: int, seed: int) -> 
             weak = _matched(table, row, kinds)
             if weak is not None:
                 kinds[weak] = "weak"
-        rest = [row for row in table.index if row not in kinds]
-        for row in generator.choice(rest, size=min(random, len(rest)), replace=False) if rest else ():
-            kinds[int(row)] = "random"
-        found += [_pair(affinity, pairing, table.loc[row], kind) for row, kind in kinds.items()]
+        drawn = {int(row) for row in generator.permutation(len(table))[:random]}
+        for row in sorted(drawn):
+            kinds.setdefault(row, "random")
+        found += [_pair(affinity, pairing, table.loc[row], kind, row in drawn) for row, kind in kinds.items()]
     return found
 
 
@@ -76,7 +78,7 @@ def _matched(table: pd.DataFrame, row: int, taken: dict[int, str]) -> int | None
     return int(ranks.idxmin())
 
 
-def _pair(affinity: xr.DataTree, pairing: str, row: pd.Series, kind: str) -> Pair:
+def _pair(affinity: xr.DataTree, pairing: str, row: pd.Series, kind: str, drawn: bool) -> Pair:
     role = roles_of(pairing)[1]
     grouped = affinity.attrs["n_kv_heads"] < affinity.attrs["n_heads"]
     return Pair(
@@ -85,5 +87,6 @@ def _pair(affinity: xr.DataTree, pairing: str, row: pd.Series, kind: str) -> Pai
         HeadLabel(int(row["dst_layer"]), int(row["dst_head"]), kv=grouped and role != "Q"),
         role,
         kind,
+        drawn,
         tuple(float(row[name]) for name in SCORES),
     )

@@ -129,7 +129,8 @@ def control_part(message: Message, space: Subspace, energy: float, generator: to
     energies = along.square().sum((0, 1))
     left = energy - torch.cat([energies.new_zeros(1), energies.cumsum(0)[:-1]])
     share = (left / energies.clamp(min=torch.finfo(energies.dtype).tiny)).clamp(0.0, 1.0).sqrt()
-    return (along * share) @ basis.mT
+    removed: Tensor = (along * share) @ basis.mT
+    return removed
 
 
 @dataclass(frozen=True, eq=False)

@@ -154,7 +154,7 @@ def test_the_same_seed_gives_the_same_result(result: xr.DataTree) -> None:
 
 def test_what_does_not_apply_is_said_and_the_rest_is_done() -> None:
     found = validate.compute(runnable(BY_NAME["bert"]), **FEW)  # type: ignore[arg-type]
-    assert "cause" not in found and "invariance" in found and "distance" in found
+    assert set(found.children) == {"invariance", "distance"}
     assert "reads no norm" in found.attrs["cause_obstacle"]
     assert found.attrs["buffers"] == "repeated"
     latent = validate.compute(runnable(BY_NAME["deepseek_v2"]), buffers="repeated", **FEW)  # type: ignore[arg-type]
@@ -212,7 +212,8 @@ def test_the_command_prints_findings_and_json(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     shown = CliRunner().invoke(app, ["validate", "demo", *options, "-o", str(page)])
     assert shown.exit_code == 0, shown.output
-    assert "heads are blind" in shown.output and page.stat().st_size > 10_000
+    assert "heads are blind" in shown.output
+    assert page.stat().st_size > 10_000
     told = CliRunner().invoke(app, ["validate", "demo", *options, "--json"])
     assert json.loads(told.stdout)["schema"] == "headspan.validate/1"
 

@@ -37,7 +37,8 @@ def pattern_divergences(run: Forward, place: int) -> Float[Tensor, "head head"]:
     n = logs.shape[1]
     found = torch.zeros(n, n, dtype=torch.float64)
     for i in range(n - 1):
-        rest = js_rows(logs[:, i : i + 1], logs[:, i + 1 :]).mean((0, 2)).cpu()
+        others = logs[:, i + 1 :]
+        rest = js_rows(logs[:, i : i + 1].expand_as(others), others).mean((0, 2)).cpu()
         found[i, i + 1 :] = found[i + 1 :, i] = rest
     return found
 

@@ -1,7 +1,7 @@
 """Every benchmark, one after another."""
 
-from benchmarks import affinity, hub, interventions, positions, reading, similarity, spectra
+from benchmarks import affinity, hub, interventions, positions, reading, runtime, similarity, spectra
 
-for module in (reading, hub, affinity, similarity, positions, spectra, interventions):
+for module in (reading, hub, affinity, similarity, positions, spectra, runtime, interventions):
     print(f"\n== {module.__name__.removeprefix('benchmarks.')} ==")
     module.main()

@@ -116,6 +116,13 @@ def test_logarithms_survive_where_probabilities_round_to_zero(gpt2: RunnableMode
     assert bool((run.log_pattern(0)[lost] < -700).all())
 
 
+def test_scores_need_not_be_kept(gpt2: RunnableModel) -> None:
+    run, whole = forward(gpt2, TOKENS, scores=False), forward(gpt2, TOKENS)
+    assert all(attention.scores is None for attention in run.runs)
+    torch.testing.assert_close(run.pattern(), whole.pattern())
+    torch.testing.assert_close(run.log_pattern(), whole.log_pattern(), rtol=1e-9, atol=1e-9)
+
+
 def test_output_matrices_follow_the_running_module(gpt2: RunnableModel) -> None:
     weight = gpt2.linear("O", 1).get_parameter("weight")
     with torch.no_grad():

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import headspan
-from headspan.errors import HeadspanError, ShapeError, UnsupportedModel
+from headspan.errors import CheckpointError, HeadspanError, ShapeError, UnsupportedModel
 from headspan.runtime import (
     RunnableModel,
     continuation,
@@ -51,6 +51,23 @@ def test_text_becomes_the_tokenizers_tokens_with_their_places(story_teller: Runn
     assert prompt.offsets is not None
     assert "".join(text[a:b] for a, b in prompt.offsets).replace(" ", "") == text.replace(" ", "")
     assert encoded(story_teller, text, special=False).ids == prompt.ids[1:]
+
+
+def test_changing_the_running_model_leaves_its_source_alone() -> None:
+    source = next(case for case in CASES if case.name == "llama").model(head=True).float()
+    before = {name: tensor.clone() for name, tensor in source.state_dict().items()}
+    with torch.no_grad():
+        for parameter in open_runnable(source).module.parameters():
+            parameter.zero_()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in source.state_dict().items())
+
+
+def test_weights_that_are_not_finite_are_refused() -> None:
+    source = next(case for case in CASES if case.name == "llama").model(head=True).float()
+    with torch.no_grad():
+        source.model.layers[1].mlp.up_proj.weight[0, 0] = float("nan")
+    with pytest.raises(CheckpointError, match=r"mlp.up_proj.weight' holds NaN or Inf; the model cannot be run"):
+        open_runnable(source)
 
 
 def test_token_ids_need_no_tokenizer() -> None:

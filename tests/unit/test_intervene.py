@@ -203,16 +203,7 @@ def test_the_command_compares_and_writes(tmp_path: Path) -> None:
     more = ("--ablate-subspace", "L1H0.K-L0H3.O", "--flatten-qk", "--rotate-qk", "--randomize", "--randomize-attention")
     shown = invoked(*options, *more, "-o", str(page))
     assert shown.exit_code == 0, shown.output
-    for words in (
-        "alpha 2",
-        "rank 8",
-        "mean for",
-        "L1H0.K",
-        "flat",
-        "random bases",
-        "swapped",
-        "Written after",
-    ):
+    for words in ("alpha 2", "rank 8", "L1H0.K", "random bases", "Written after"):
         assert words in shown.output
     assert page.stat().st_size > 10_000
     document = json.loads(invoked("--scale-qk", "2", "--rank-qk", "8", "--together", "--json").stdout)

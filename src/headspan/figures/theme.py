@@ -73,7 +73,8 @@ def around_chance(lowest: float, chance: float, highest: float) -> dict[str, obj
     lowest, highest = min(lowest, chance), max(highest, chance)
     reach = max(chance - lowest, highest - chance) or 1.0
     steps = [place / 20 for place in range(21)]
-    places = [0.5 + 0.5 * (lowest + step * (highest - lowest) - chance) / reach for step in steps]
+    spread = [0.5 + 0.5 * (lowest + step * (highest - lowest) - chance) / reach for step in steps]
+    places = [min(1.0, max(0.0, place)) for place in spread]  # rounding may step over an end
     colours = sample_colorscale(DIVERGING, places)
     room = 0.06 * (highest - lowest)
     ticks = [chance] + [end for end in (lowest, highest) if abs(end - chance) > room]

@@ -28,8 +28,8 @@ def findings(result: xr.Dataset | xr.DataTree) -> list[Finding]:
 
 
 def _label(values: xr.DataArray, place: int) -> str:
-    layer, head = np.unravel_index(place, values.shape)
-    return str(HeadLabel(int(layer), int(head)))
+    row, head = np.unravel_index(place, values.shape)
+    return str(HeadLabel(int(values["layer"].values[row]), int(head)))
 
 
 def _narrow(maps: xr.Dataset) -> Iterator[Finding]:

@@ -78,7 +78,7 @@ def _text(result: xr.Dataset) -> Iterator[Finding]:
     gap = np.abs((designed - text).values)
     place = np.unravel_index(int(np.nanargmax(gap)), gap.shape)
     name = str(result["detector"].values[place[0]]).replace("_", " ")
-    label = HeadLabel(int(place[1]), int(place[2]))
+    label = HeadLabel(int(result["layer"].values[place[1]]), int(place[2]))
     yield Finding(
         LENS,
         f"Designed prompts and text disagree most on {label} as a {name} head: {designed.values[place]:.2f} on random "

@@ -151,7 +151,7 @@ def surrounding_tokens(model: RunnableModel) -> tuple[list[int], list[int]]:
 
 def detect_repeated(model: RunnableModel, seeds: Sequence[int], length: int, batch: int) -> Detection:
     """Scores on random segments said twice, one draw per seed."""
-    found = [detect(forward(model, repeated_tokens(model, length, batch, seed))) for seed in seeds]
+    found = [detect(forward(model, repeated_tokens(model, length, batch, seed), scores=False)) for seed in seeds]
     return Detection(torch.stack([scores for scores, _ in found]), torch.stack([chance for _, chance in found]))
 
 
@@ -160,7 +160,7 @@ def detect_text(model: RunnableModel, texts: Sequence[str], length: int) -> Dete
     pieces = [piece for text in texts for piece in _pieces(model, text, length)]
     if not pieces:
         raise ShapeError(f"the text holds no piece of {length} tokens; give more text, or shorter pieces")
-    found = [detect(forward(model, torch.tensor([piece]))) for piece in pieces]
+    found = [detect(forward(model, torch.tensor([piece]), scores=False)) for piece in pieces]
     return Detection(torch.stack([scores for scores, _ in found]), torch.stack([chance for _, chance in found]))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from headspan.checkpoint import Checkpoint, StoredStack
-from headspan.errors import HeadspanError, UnsupportedModel
+from headspan.errors import CheckpointError, HeadspanError, UnsupportedModel
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -60,7 +60,7 @@ def loaded_module(
     with quiet_transformers():
         try:
             config = transformers.AutoConfig.for_model(checkpoint.family, **fields)
-            tensors = checkpoint.store.read(list(checkpoint.store.infos))
+            tensors = _own_tensors(checkpoint)
             for auto in _candidates(checkpoint, stored):
                 module, lacking = _loaded(getattr(transformers, auto), config, tensors, dtype)
                 if not lacking:
@@ -75,6 +75,17 @@ def loaded_module(
         f"'{checkpoint.source}' cannot be run: it lacks {len(lacking)} tensors of a {checkpoint.family}, such as "
         f"'{lacking[0]}'; open the complete checkpoint"
     )
+
+
+def _own_tensors(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    """All tensors, checked to be finite, in memory of their own: changing the module leaves file and source alone."""
+    tensors = {name: tensor.clone() for name, tensor in checkpoint.store.read(list(checkpoint.store.infos)).items()}
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor.sum(dtype=torch.float64))):
+            raise CheckpointError(
+                f"tensor '{name}' holds NaN or Inf; the model cannot be run: open an earlier checkpoint"
+            )
+    return tensors
 
 
 def _candidates(checkpoint: Checkpoint, stored: StoredStack) -> tuple[str, ...]:

@@ -53,6 +53,11 @@ class RunnableModel:
         return len(self.layers) * self.stack.repeats
 
     @property
+    def layer_numbers(self) -> tuple[int, ...]:
+        """The number under which each attention that runs is shown: its layer, or its place where layers are shared."""
+        return self.layers if self.stack.repeats == 1 else tuple(range(self.depth))
+
+    @property
     def n_heads(self) -> int:
         return self.stack.n_heads
 

@@ -31,8 +31,9 @@ class AttentionRun:
 
     layer: int
     """The layer whose weights it used."""
-    scores: Tensor
-    """What entered the softmax, mask included: [batch, head, query, key], one more column where there are sinks."""
+    scores: Tensor | None
+    """What entered the softmax, mask included: [batch, head, query, key], one more column where there are sinks. None
+    where it was not to be kept."""
     pattern: Tensor
     """What came out, without a sink's column: [batch, head, query, key]; rows sum to 1, or to less with sinks."""
     read: Tensor
@@ -49,7 +50,7 @@ class Forward:
     tokens: Int[Tensor, "batch position"]
     runs: tuple[AttentionRun, ...]
     states: Float[Tensor, "batch layers position d_model"]
-    """The stream entering each layer (also those without attention, in a hybrid)."""
+    """The stream entering each layer that has attention."""
     final: Float[Tensor, "batch position d_final"]
     """The state after the last layer, behind the final norm if there is one."""
     logits: Float[Tensor, "batch position token"] | None
@@ -62,11 +63,14 @@ class Forward:
     def log_pattern(self, place: int | None = None) -> Float[Tensor, "batch *depth head query key"]:
         """Natural logarithms of the attention probabilities, from the scores: exact where a probability is tiny.
 
-        Entries are <= 0; -inf where the mask forbids. All attentions, or only the one at `place`.
+        Entries are <= 0; -inf where the mask forbids. All attentions, or only the one at `place`. Where scores were not
+        kept, the logarithm of the probability, -inf where that is 0.
         """
         if place is None:
             return torch.stack([self.log_pattern(each) for each in range(len(self.runs))], dim=1)
         scores, pattern = self.runs[place].scores, self.runs[place].pattern
+        if scores is None:
+            return pattern.log()
         logs = torch.log_softmax(scores.to(torch.promote_types(scores.dtype, torch.float32)), dim=-1)
         logs = logs[..., : pattern.shape[-1]]
         # A mask of large negative numbers instead of -inf leaves finite logarithms of probabilities that are zero.
@@ -117,7 +121,7 @@ def output_matrices(model: RunnableModel, layer: int) -> Float[Tensor, "head d_v
 
 
 @torch.no_grad()
-def forward(model: RunnableModel, tokens: Int[Tensor, "batch position"]) -> Forward:
+def forward(model: RunnableModel, tokens: Int[Tensor, "batch position"], scores: bool = True) -> Forward:
     """Run the model once over these token ids and keep what every attention did.
 
     Parameters
@@ -126,6 +130,8 @@ def forward(model: RunnableModel, tokens: Int[Tensor, "batch position"]) -> Forw
         From `open_runnable`.
     tokens
         Sequences of equal length; `encoded` makes them from text and checks them.
+    scores
+        Whether to keep what enters the softmax, which takes as much memory again as the patterns.
 
     Returns
     -------
@@ -133,11 +139,13 @@ def forward(model: RunnableModel, tokens: Int[Tensor, "batch position"]) -> Forw
         Patterns and scores of every layer and head, what was read and mixed, states and logits.
     """
     placed = tokens.to(model.device)
-    recorder = _Recorder(model)
+    recorder = _Recorder(model, scores)
     with recorder.attached():
         output = model.module(input_ids=placed, output_hidden_states=True, **_no_cache(model))
     runs = recorder.runs(tokens.shape[0])
     *entering, final = output.hidden_states
+    if len(entering) != model.depth:
+        entering = [entering[layer] for layer in model.layers]
     return Forward(model, placed, runs, torch.stack(entering, dim=1), final, getattr(output, "logits", None))
 
 
@@ -150,6 +158,7 @@ class _Recorder:
     """Hooks that note what every attention of a run does."""
 
     model: RunnableModel
+    keep_scores: bool
     notes: list[tuple[int, dict[str, Tensor]]] = field(default_factory=list)
     """The layer of each attention that ran, and what was seen of it."""
     watch: SoftmaxWatch = field(default_factory=SoftmaxWatch)
@@ -179,12 +188,13 @@ class _Recorder:
         n_heads, sinks = self.model.n_heads, self.model.stack.sinks is not None
         runs = []
         for place, (layer, note) in enumerate(self.notes):
-            if not {"scores", "pattern", "read", "mixed"} <= set(note):
+            if not {"pattern", "read", "mixed"} <= set(note):
                 raise UnsupportedModel(
                     f"attention {place} of '{self.model.checkpoint.source}' shows no softmax over its scores; "
                     "this model cannot return attentions"
                 )
-            scores, pattern = (_by_head(note[name], batch, n_heads) for name in ("scores", "pattern"))
+            scores = _by_head(note["scores"], batch, n_heads) if self.keep_scores else None
+            pattern = _by_head(note["pattern"], batch, n_heads)
             pattern = pattern[..., :-1] if sinks else pattern
             runs.append(AttentionRun(layer, scores, pattern, note["read"], note["mixed"]))
         return tuple(runs)
@@ -193,7 +203,9 @@ class _Recorder:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             note: dict[str, Tensor] = {}
             self.notes.append((layer, note))
-            self.watch.noted = lambda scores, pattern: note.update(scores=scores, pattern=pattern)
+            self.watch.noted = lambda scores, pattern: note.update(
+                {"scores": scores, "pattern": pattern} if self.keep_scores else {"pattern": pattern}
+            )
 
         return hook
 

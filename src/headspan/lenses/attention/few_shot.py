@@ -109,4 +109,6 @@ def _shot_dataset(run: Forward, tokens: ShotTokens) -> xr.Dataset:
     square = ("layer", "query_shot", "key_shot")
     variables: dict[str, Any] = {"shot_map": (square, np.stack(plain)), "shot_write_map": (square, np.stack(weighted))}
     variables |= {name: (("layer", "head"), np.stack([layer[name] for layer in heads])) for name in heads[0]}
-    return xr.Dataset(variables, coords={"layer": np.arange(len(run.runs)), "head": np.arange(run.model.n_heads)})
+    return xr.Dataset(
+        variables, coords={"layer": np.array(run.model.layer_numbers), "head": np.arange(run.model.n_heads)}
+    )

@@ -114,7 +114,7 @@ def _groups(prompt: Prompt, level: str, pooling: str, special: str, words: Seque
 def _coordinates(run: Forward, prompt: Prompt, groups: Groups) -> dict[str, Any]:
     texts = np.array(groups.texts, dtype=object)
     return {
-        "layer": np.arange(len(run.runs)),
+        "layer": np.array(run.model.layer_numbers),
         "head": np.arange(run.model.n_heads),
         "query": np.arange(len(groups)),
         "key": np.arange(len(groups)),

@@ -73,4 +73,9 @@ def write_average(
     pattern: Float[Tensor, "head query key"], shares: Float[Tensor, "query head"]
 ) -> Float[Tensor, "query key"]:
     """Mean over heads weighted at every query by `shares`; rows sum to 1."""
-    return torch.einsum("hqk,qh->qk", pattern, shares.to(pattern.dtype))
+    weights = shares.to(pattern.dtype)
+    average = torch.zeros_like(pattern[0])
+    # Head by head: a map stays in the cache while it is added, and nothing of the pattern's size is made.
+    for head, each in enumerate(pattern):
+        average.addcmul_(each, weights[:, head, None])
+    return average

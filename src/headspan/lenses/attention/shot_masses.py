@@ -2,8 +2,9 @@
 
 Attention falls with distance, so that any contiguous piece of text keeps more to itself than a random set of positions
 would: shuffled positions would make every model look as if it saw the shots. The null keeps contiguity and lengths: the
-same boundaries, all moved to the left by s = 1, 2, ... tokens, while the first shot lasts. Only shots between two
-boundaries count, so that every piece has the length of a shot: not the first, nor the one that is asked for.
+same boundaries, all moved by s = 1, 2, ... tokens to the left while the first shot lasts, and to the right while the
+last does. Only shots between two boundaries count, so that every piece has the length of a shot: not the first, nor the
+one that is asked for.
 """
 
 from __future__ import annotations
@@ -49,14 +50,15 @@ def within_shots(pattern: Array, tokens: ShotTokens) -> WithinShots:
     within, across = _masses(pattern, tokens.shot)
     starts = np.array(tokens.starts)
     inside = np.flatnonzero(tokens.shot != OUTSIDE)
-    moved = [_masses(pattern, _moved(tokens.shot, starts, inside, move))[0] for move in range(1, starts[1] - starts[0])]
+    moves = [move for move in range(starts[-1] - len(tokens.shot) + 1, starts[1] - starts[0]) if move]
+    moved = [_masses(pattern, _moved(tokens.shot, starts, inside, move))[0] for move in moves]
     null = np.stack(moved or [np.full_like(within, np.nan)])
     p = (1 + (null >= within - 1e-12).sum(axis=0)) / (1 + len(null))
     return WithinShots(within, across, null.mean(axis=0), null.std(axis=0), np.where(np.isnan(within), np.nan, p))
 
 
 def _moved(shot: Labels, starts: Labels, inside: Labels, move: int) -> Labels:
-    """Shots with every boundary `move` tokens further left; what stood before the first shot stays outside."""
+    """Shots with every boundary `move` tokens further left, or right; what is before the first shot stays outside."""
     moved = np.full(len(shot), OUTSIDE)
     moved[inside] = np.searchsorted(starts[1:] - move, inside, side="right")
     return moved

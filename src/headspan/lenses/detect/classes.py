@@ -19,10 +19,11 @@ def detected_classes(result: xr.Dataset) -> HeadClasses:
     result
         Of `compute`.
     """
-    labels = result["label"].sel(prompt=REPEATED)
+    labels, layers = result["label"].sel(prompt=REPEATED), result["layer"].values
     classes = {
         str(name): tuple(
-            str(HeadLabel(int(layer), int(head))) for layer, head in np.argwhere(labels.sel(detector=name).values)
+            str(HeadLabel(int(layers[place]), int(head)))
+            for place, head in np.argwhere(labels.sel(detector=name).values)
         )
         for name in result["detector"].values
     }

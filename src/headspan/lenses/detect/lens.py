@@ -124,6 +124,6 @@ def _coordinates(model: RunnableModel, prompts: list[str]) -> dict[str, Any]:
     return {
         "prompt": np.array(prompts, dtype=object),
         "detector": np.array(list(DETECTORS), dtype=object),
-        "layer": np.arange(model.depth),
+        "layer": np.array(model.layer_numbers),
         "head": np.arange(model.n_heads),
     }

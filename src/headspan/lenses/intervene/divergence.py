@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headspan.errors import ShapeError
 from headspan.lenses.attention.statistics import row_entropy
 from headspan.runtime import Forward
 
@@ -23,8 +24,10 @@ Logs = Float[Tensor, "batch head query key"]
 
 def full_logs(run: Forward, place: int) -> Logs:
     """Log-probabilities of one attention, with the column of its sinks where it has any: rows sum to 1."""
-    scores = run.runs[place].scores.double()
-    logs = torch.log_softmax(scores, dim=-1)
+    scores = run.runs[place].scores
+    if scores is None:
+        raise ShapeError("exact divergences need a run that kept its scores; run forward(..., scores=True)")
+    logs = torch.log_softmax(scores.double(), dim=-1)
     return logs.masked_fill(logs < torch.finfo(torch.float32).min / 4, -torch.inf)
 
 

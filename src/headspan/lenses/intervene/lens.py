@@ -77,7 +77,7 @@ def compute(
     attrs |= {"prompt": _text(model, given.ids), "length": length, "seed": seed, "causal": int(model.causal)}
     coords = {
         "setting": np.array([each.name for each in chosen], dtype=object),
-        "layer": np.arange(model.depth),
+        "layer": np.array(model.layer_numbers),
         "head": np.arange(model.n_heads),
     }
     return xr.Dataset(_variables(chosen, rows, plain), coords=coords, attrs=attrs)

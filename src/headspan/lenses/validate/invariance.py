@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headspan.dims import HeadLabel
+from headspan.errors import ShapeError
 from headspan.lenses.intervene.divergence import full_logs
 from headspan.runtime import Forward, RunnableModel, forward
 from headspan.runtime.interventions import Edits, head_space
@@ -104,7 +105,14 @@ def _run_with(
 
 def _relative_change(run: Forward, plain: Forward, place: int) -> Float[Tensor, " head"]:
     allowed = ~torch.isneginf(full_logs(plain, place))
-    after, before = (torch.where(allowed, each.runs[place].scores.double(), 0.0) for each in (run, plain))
+    after, before = (torch.where(allowed, _scores(each, place), 0.0) for each in (run, plain))
     sizes = [value.transpose(0, 1).flatten(1).norm(dim=1) for value in (after - before, before)]
     ratio: Tensor = sizes[0] / sizes[1]
     return ratio.cpu()
+
+
+def _scores(run: Forward, place: int) -> Float[Tensor, "batch head query key"]:
+    scores = run.runs[place].scores
+    if scores is None:
+        raise ShapeError("invariances need runs that kept their scores")
+    return scores.double()

@@ -71,11 +71,12 @@ class NormedStream:
             raise UnsupportedModel(
                 f"messages between heads of '{run.model.checkpoint.source}' are not defined: {reason}"
             )
-        norm, state = run.model.heads().norm(layer), run.states[:, layer].double()
+        place = run.model.layers.index(layer)
+        norm, state = run.model.heads().norm(layer), run.states[:, place].double()
         plain = _without_mean(norm, state)
         inverse = (plain.square().mean(-1, keepdim=True) + norm.eps).rsqrt()
         found = cls(norm, inverse)
-        read = run.runs[run.model.layers.index(layer)].read.double()
+        read = run.runs[place].read.double()
         expected = found.seen(state) + (0.0 if norm.bias is None else norm.bias.to(state))
         if float((expected - read).norm()) > AGREEMENT * float(read.norm()):
             raise UnsupportedModel(

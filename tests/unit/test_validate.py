@@ -29,7 +29,7 @@ from tests.families.tiny_models import CASES, TOKENS
 from tests.runtime.test_forward import runnable
 
 BY_NAME = {case.name: case for case in CASES}
-FEW = {"count": 2, "length": 12, "strong": 3, "random": 8, "controls": 2, "permutations": 99}
+FEW = {"count": 1, "length": 10, "strong": 2, "random": 7, "controls": 1, "permutations": 99}
 
 
 def random_model(seed: int) -> RunnableModel:
@@ -105,16 +105,16 @@ def test_mantel_of_too_few_heads_or_constant_tables_is_undefined() -> None:
 
 
 def test_on_random_weights_scores_do_not_rank_what_a_message_does_to_the_loss() -> None:
-    options: dict[str, Any] = {"count": 2, "length": 12, "strong": 1, "random": 40, "controls": 1, "permutations": 99}
+    options: dict[str, Any] = {"count": 2, "length": 12, "strong": 1, "random": 24, "controls": 1, "permutations": 99}
     values = []
     for seed in (1, 2):
         ranked = validate.ranking(validate.compute(random_model(seed), buffers="repeated", **options))
         own = ranked[(ranked["sample"] == "random") & (ranked["outcome"] == "loss_excess")]
-        assert (own["pairs"] == 40).all()
+        assert (own["pairs"] == 24).all()
         values += own[own["score"] == "projection_kernel"]["spearman"].tolist()
-    # Six correlations over 40 pairs each; their mean has a standard error of about 0.065 by chance.
+    # Six correlations over 24 pairs each; their mean has a standard error of about 0.085 by chance.
     assert len(values) == 6
-    assert abs(np.mean(values)) < 4 * 0.065
+    assert abs(np.mean(values)) < 4 * 0.085
 
 
 def test_rankings_are_spearmans_with_intervals_around_them(result: xr.DataTree) -> None:

@@ -98,11 +98,9 @@ def _print(result: xr.DataTree, document: dict[str, Any]) -> None:
     if "cause" in document:
         rows = _rankings(document["cause"]["ranking"])
         print_records("How scores rank the effects of a removed message: Spearman, 95% interval", rows)
-        strongest = sorted(document["cause"]["pairs"], key=lambda row: -row["removed_share"])
-        columns = ("pairing", "source", "target", "chosen", "projection_kernel", "removed_share")
-        effects = ("pattern_change", "pattern_control", "loss_change", "loss_control")
-        rows = [_shown({name: row[name] for name in (*columns, *effects)}) for row in strongest[:SHOWN]]
-        print_records(f"Pairs whose message is read most, {len(rows)} of {len(strongest)}", rows)
+        strongest = sorted(document["cause"]["pairs"], key=lambda row: -(row["removed_share"] or 0.0))
+        rows = [_pair_row(row) for row in strongest[:SHOWN]]
+        print_records(f"Pairs whose message is read most, {len(rows)} of {len(strongest)}; changes in nats", rows)
     for name in ("invariance", "distance", "cause"):
         reason = document["provenance"][f"{name}_obstacle"]
         if reason:
@@ -120,6 +118,15 @@ def _rankings(ranking: list[dict[str, Any]]) -> list[dict[str, str]]:
             rows.setdefault(key, {**named, "projection kernel": "-", "composition score": "-"})
             rows[key][row["score"].replace("_", " ")] = told
     return list(rows.values())
+
+
+def _pair_row(row: dict[str, Any]) -> dict[str, str]:
+    """A tested pair with names and numbers short enough for a terminal."""
+    names = {"": "pairing", "from": "source", "to": "target", "pair": "chosen"}
+    numbers = {"kernel": "projection_kernel", "read": "removed_share", "pattern": "pattern_change"}
+    numbers |= {"(control)": "pattern_control", "loss": "loss_change", "(its)": "loss_control"}
+    told = {name: "-" if row[key] is None else f"{row[key]:.2g}" for name, key in numbers.items()}
+    return {**{name: str(row[key]) for name, key in names.items()}, **told}
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from headspan.cli import (
     families,
     gaussian,
     inspect,
+    intervene,
     pair,
     positions,
     report,
@@ -25,6 +26,7 @@ from headspan.cli import (
     spectra,
     tokens,
     train,
+    validate,
 )
 from headspan.errors import HeadspanError, one_line
 
@@ -43,6 +45,8 @@ app.command("positions")(positions.positions)
 app.command("attention")(attention.attention)
 app.command("detect")(detect.detect)
 app.command("gaussian")(gaussian.gaussian)
+app.command("intervene")(intervene.intervene)
+app.command("validate")(validate.validate)
 app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)

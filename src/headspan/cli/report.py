@@ -13,6 +13,9 @@ from headspan.cli.arguments import ConfigFile, Model, Stack
 def report(
     model: Model,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path("report.html"),
+    also: Annotated[
+        list[str] | None, typer.Option("--also", help="A lens that takes minutes and is otherwise left out: validate.")
+    ] = None,
     config: ConfigFile = None,
     stack: Stack = None,
 ) -> None:
@@ -21,5 +24,11 @@ def report(
     from headspan.report.report import write_report
 
     checkpoint = open_checkpoint(model, config)
-    path = write_report(checkpoint, output, progress=lambda title: typer.echo(f"{title} ...", err=True), stack=stack)
+    path = write_report(
+        checkpoint,
+        output,
+        progress=lambda title: typer.echo(f"{title} ...", err=True),
+        stack=stack,
+        also=also or (),
+    )
     typer.echo(f"Report written to {path.resolve()}")

@@ -39,6 +39,8 @@ class Lens:
     """The model is run: `compute` takes a RunnableModel in place of heads."""
     without_running: frozenset[str] = frozenset()
     """Parts that do in place of a run, for a lens that runs the model where it can: `compute` takes it as `running`."""
+    on_request: bool = False
+    """It takes minutes: a report leaves it out unless it is asked for."""
 
     def compute(self, heads: Heads | RunnableModel, **options: Any) -> xr.Dataset | xr.DataTree:
         """The lens's labelled result for these heads, or for the running model where it `runs`."""
@@ -124,6 +126,24 @@ LENSES: Mapping[str, Lens] = {
             needs=frozenset({"W_Q", "W_K"}),
             one_stream=True,
             without_running=frozenset({"W_E"}),
+        ),
+        Lens(
+            name="intervene",
+            title="What happens when weights change",
+            summary="attention, perplexity and continuation with the spectra of queries and keys scaled and with "
+            "random weights, beside the unmodified model",
+            needs=ATTENTION,
+            runs=True,
+        ),
+        Lens(
+            name="validate",
+            title="Does geometry predict behaviour?",
+            summary="null spaces, distances of heads and messages between them, each held against what the running "
+            "model does",
+            needs=ATTENTION,
+            one_stream=True,
+            runs=True,
+            on_request=True,
         ),
     )
 }

@@ -17,7 +17,7 @@ from headspan.errors import DegenerateSubspace, UnsupportedModel
 from headspan.finding import Finding
 from headspan.findings import findings_of
 from headspan.heads import Heads
-from headspan.lenses import LENSES, Lens, obstacles
+from headspan.lenses import LENSES, Lens, lens, obstacles
 from headspan.report.figure_block import drawing_scripts
 from headspan.report.findings_section import finding_block, findings_section
 from headspan.report.html import Markup, element, facts, section
@@ -46,6 +46,7 @@ def write_report(
     path: Path,
     progress: Callable[[str], None] = lambda lens: None,
     stack: str | None = None,
+    also: Sequence[str] = (),
 ) -> Path:
     """Run every lens that applies and write the page to `path`, whole or not at all.
 
@@ -59,14 +60,19 @@ def write_report(
         Called with the title of each lens before it runs.
     stack
         Which stack, for a model with several.
+    also
+        Names of lenses that a report leaves out unless they are asked for.
     """
     check_writable(path)
     hindered, heads, parts = obstacles(checkpoint, stack), checkpoint.heads(stack=stack), []
+    asked = {lens(name).name for name in also}
     subjects = Subjects(heads)
-    for lens in LENSES.values():
-        if hindered[lens.name] is None:
-            progress(lens.title)
-            parts.append(_part(lens, subjects))
+    for each in LENSES.values():
+        if hindered[each.name] is None and each.on_request and each.name not in asked:
+            hindered[each.name] = f"it takes minutes and was not asked for; use --also {each.name}"
+        if hindered[each.name] is None:
+            progress(each.title)
+            parts.append(_part(each, subjects))
     hindered |= {part.lens.name: part.obstacle for part in parts if part.obstacle}
     document = _document(checkpoint, heads, parts, hindered)
     with written_whole(path) as temporary:

@@ -38,7 +38,7 @@ def continuation(
         )
     generator = torch.Generator(model.device).manual_seed(seed)
     room = length if model.max_context is None else min(length, model.max_context - len(prompt))
-    ends = _end_tokens(model)
+    ends = end_tokens(model)
     written: list[int] = []
     given, cache = prompt.tokens.to(model.device), None
     for _ in range(room):
@@ -57,7 +57,7 @@ def _next_token(logits: torch.Tensor, temperature: float, generator: torch.Gener
     return int(torch.multinomial(torch.softmax(logits.double() / temperature, dim=-1), 1, generator=generator))
 
 
-def _end_tokens(model: RunnableModel) -> frozenset[int]:
+def end_tokens(model: RunnableModel) -> frozenset[int]:
     stated = getattr(model.module.config, "eos_token_id", None)
     ends = stated if isinstance(stated, list) else [stated]
     return frozenset(each for each in ends if isinstance(each, int))

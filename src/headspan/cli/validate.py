@@ -1,0 +1,133 @@
+"""`headspan validate`: whether the geometry of the weights predicts what the model does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Model, Output, Stack
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+SHOWN = 12
+
+
+def validate(
+    model: Model,
+    buffers: Annotated[
+        str | None,
+        typer.Option(help="Tokens to measure on: sampled from the model (default), or random ones repeated."),
+    ] = None,
+    count: Annotated[int, typer.Option(help="How many buffers of tokens.")] = 8,
+    length: Annotated[int, typer.Option(help="Tokens of a buffer.")] = 48,
+    strong: Annotated[int, typer.Option(help="Pairs per pairing and score, strongest first; weak ones match.")] = 10,
+    random: Annotated[int, typer.Option(help="Random pairs per pairing.")] = 30,
+    controls: Annotated[int, typer.Option(help="Control removals per pair.")] = 4,
+    permutations: Annotated[int, typer.Option(help="Of the Mantel test; also draws of bootstraps.")] = 999,
+    dtype: Annotated[str, typer.Option(help="float32, or float64 for smaller rounding.")] = "float32",
+    fold: Fold = "none",
+    seed: Annotated[int, typer.Option(help="Fixes everything random.")] = 0,
+    output: Output = None,
+    as_json: AsJSON = False,
+    config: ConfigFile = None,
+    stack: Stack = None,
+) -> None:
+    """Test the geometry of a model on its behaviour: null spaces, distances of heads, and messages between them."""
+    from headspan.atomic import check_writable
+    from headspan.cli.progress import steps
+    from headspan.lenses import validate as lens
+    from headspan.lenses.saving import ENDINGS
+    from headspan.runtime import open_runnable
+
+    if output is not None:
+        check_writable(output, (*ENDINGS, ".html"))
+    running = open_runnable(model, config=config, stack=stack, dtype=dtype)
+    with steps() as progress:
+        result = lens.compute(
+            running,
+            buffers=buffers,
+            count=count,
+            length=length,
+            strong=strong,
+            random=random,
+            controls=controls,
+            permutations=permutations,
+            fold=fold,
+            seed=seed,
+            progress=progress,
+        )
+    _hand_out(result, output, as_json)
+
+
+def _hand_out(result: xr.DataTree, output: Path | None, as_json: bool) -> None:
+    from headspan.lenses import validate as lens
+    from headspan.lenses.saving import save_result
+
+    if output is not None:
+        pages = {".html": lambda path: _write_page(result, path)}
+        save_result(result, output, table=lens.table, as_json=lens.as_json, more=pages)
+    if as_json:
+        typer.echo(json.dumps(lens.as_json(result), indent=2, allow_nan=False))
+        return
+    _print(result, lens.as_json(result))
+    if output is not None:
+        typer.echo(f"Written to {output}")
+
+
+def _write_page(result: xr.DataTree, path: Path) -> None:
+    from headspan.report.figures_page import write_figures_page
+
+    write_figures_page("validate", result, path)
+
+
+def _print(result: xr.DataTree, document: dict[str, Any]) -> None:
+    """What each question found, and why another was not asked."""
+    from headspan.cli.tables import print_facts, print_records
+    from headspan.findings import findings_of
+
+    print_facts(
+        [("", finding.statement) for finding in findings_of("validate", result)], "Does geometry predict behaviour?"
+    )
+    if "distance" in document:
+        rows = document["distance"]["layers"]
+        print_records("Distance of attention spaces against divergence of patterns", [_shown(row) for row in rows])
+    if "cause" in document:
+        rows = _rankings(document["cause"]["ranking"])
+        print_records("How scores rank the effects of a removed message: Spearman, 95% interval", rows)
+        strongest = sorted(document["cause"]["pairs"], key=lambda row: -(row["removed_share"] or 0.0))
+        rows = [_pair_row(row) for row in strongest[:SHOWN]]
+        print_records(f"Pairs whose message is read most, {len(rows)} of {len(strongest)}; changes in nats", rows)
+    for name in ("invariance", "distance", "cause"):
+        reason = document["provenance"][f"{name}_obstacle"]
+        if reason:
+            typer.echo(f"{name.capitalize()} does not apply to this model: {reason}.")
+
+
+def _rankings(ranking: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """One row per pairing, sample and outcome, with both scores side by side."""
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in ranking:
+        key = (row["pairing"], row["sample"], row["outcome"])
+        if row["spearman"] is not None:
+            named = dict(zip(("pairing", "pairs", "effect"), (key[0], key[1], key[2].replace("_", " ")), strict=True))
+            told = f"{row['spearman']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]"
+            rows.setdefault(key, {**named, "projection kernel": "-", "composition score": "-"})
+            rows[key][row["score"].replace("_", " ")] = told
+    return list(rows.values())
+
+
+def _pair_row(row: dict[str, Any]) -> dict[str, str]:
+    """A tested pair with names and numbers short enough for a terminal."""
+    names = {"": "pairing", "from": "source", "to": "target", "pair": "chosen"}
+    numbers = {"kernel": "projection_kernel", "read": "removed_share", "pattern": "pattern_change"}
+    numbers |= {"(control)": "pattern_control", "loss": "loss_change", "(its)": "loss_control"}
+    told = {name: "-" if row[key] is None else f"{row[key]:.2g}" for name, key in numbers.items()}
+    return {**{name: str(row[key]) for name, key in names.items()}, **told}
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: "-" if value is None else value for key, value in row.items()}

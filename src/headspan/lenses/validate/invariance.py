@@ -1,0 +1,118 @@
+r"""Is a head blind to the null space of its queries and keys, in the running model?
+
+To what a head's W_Q reads at every position, add a random vector as long as what is there: once from the null space of
+W_Q^T (the complement of its column span), once from its span. The same for W_K. The rest of the layer keeps its input.
+Compared are the scores that enter the softmax, ||change|| / ||scores|| over the pairs that the mask allows:
+
+- null space: 0 to rounding, by algebra; read space: of order 1.
+- One vector common to all keys shifts all scores of a row alike, q_i (w W_K), so that nothing shows after the softmax,
+  unless positions turn the keys or a norm follows, and the common vector is no longer common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from headspan.dims import HeadLabel
+from headspan.errors import ShapeError
+from headspan.lenses.intervene.divergence import full_logs
+from headspan.runtime import Forward, RunnableModel, forward
+from headspan.runtime.interventions import Edits, head_space
+from headspan.runtime.interventions.head_parameters import head_slice
+
+Array = npt.NDArray[np.float64]
+Part = Literal["null", "read", "common"]
+CONDITIONS: tuple[tuple[str, Literal["Q", "K"], Part], ...] = (
+    ("query_null", "Q", "null"),
+    ("query_read", "Q", "read"),
+    ("key_null", "K", "null"),
+    ("key_read", "K", "read"),
+    ("key_common", "K", "common"),
+)
+
+
+def invariances(
+    model: RunnableModel, tokens: Int[Tensor, "batch position"], seed: int, progress: Callable[[str], None]
+) -> dict[str, Array]:
+    """Relative change of every head's scores under each of CONDITIONS, and `key_common_softmax`: [layer, head].
+
+    `_null` are rounding errors; `_read` are of order 1; `key_common_softmax`, the largest change of any attention
+    probability under a common shift of the keys, in [0, 1], is rounding where positions do not turn keys.
+    """
+    plain = forward(model, tokens)
+    found = {name: np.full((len(model.layers), model.n_heads), np.nan) for name, _, _ in CONDITIONS}
+    found["key_common_softmax"] = found["key_null"].copy()
+    generator = torch.Generator().manual_seed(seed)
+    for place, layer in enumerate(model.layers):
+        progress(f"null spaces of layer {layer}")
+        for name, role, part in CONDITIONS:
+            added = _added(plain, place, role, part, generator)
+            run = _run_with(model, tokens, role, layer, added)
+            found[name][place] = _relative_change(run, plain, place).numpy()
+            if part == "common":
+                change = (run.runs[place].pattern - plain.runs[place].pattern).abs().amax((0, 2, 3))
+                found["key_common_softmax"][place] = change.double().cpu().numpy()
+    return found
+
+
+def _added(
+    plain: Forward, place: int, role: Literal["Q", "K"], part: Part, generator: torch.Generator
+) -> list[Float[Tensor, "batch position d_model"]]:
+    """For every head of a role, what is added to its input."""
+    model, read = plain.model, plain.runs[place].read.double().cpu()
+    rows, added = model.stack.projections[role].rows, []
+    kv = role == "K" and model.stack.n_kv_heads < model.n_heads
+    for head in range(rows.n_heads):
+        U = head_space(model, HeadLabel(model.layers[place], head, kv), role).basis.cpu()
+        noise = torch.randn(read.shape, generator=generator, dtype=torch.float64)
+        length = read.norm(dim=-1, keepdim=True)
+        if part == "common":
+            noise, length = noise[:1, :1].expand_as(noise), length.mean()
+        inside = (noise @ U) @ U.mT
+        kept = noise - inside if part == "null" else inside
+        added.append(kept / kept.norm(dim=-1, keepdim=True).clamp(min=1e-300) * length)
+    return added
+
+
+def _run_with(
+    model: RunnableModel, tokens: Tensor, role: Literal["Q", "K"], layer: int, added: list[Tensor]
+) -> Forward:
+    """A run in which every head of a role reads its input plus what is added for it."""
+    rows, linear = model.stack.projections[role].rows, model.linear(role, layer)
+
+    def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
+        changed = output.clone()
+        for head, more in enumerate(added):
+            # `forward` itself: calling the module would call this hook again.
+            again = module.forward(args[0] + more.to(args[0]))
+            head_slice(changed, rows, head).copy_(head_slice(again, rows, head))
+        return changed
+
+    edits = Edits(model)
+    try:
+        edits.hooked(linear.register_forward_hook(hook))
+        return forward(model, tokens)
+    finally:
+        edits.undo()
+
+
+def _relative_change(run: Forward, plain: Forward, place: int) -> Float[Tensor, " head"]:
+    allowed = ~torch.isneginf(full_logs(plain, place))
+    after, before = (torch.where(allowed, _scores(each, place), 0.0) for each in (run, plain))
+    sizes = [value.transpose(0, 1).flatten(1).norm(dim=1) for value in (after - before, before)]
+    ratio: Tensor = sizes[0] / sizes[1]
+    return ratio.cpu()
+
+
+def _scores(run: Forward, place: int) -> Float[Tensor, "batch head query key"]:
+    scores = run.runs[place].scores
+    if scores is None:
+        raise ShapeError("invariances need runs that kept their scores")
+    return scores.double()

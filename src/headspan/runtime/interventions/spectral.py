@@ -1,0 +1,158 @@
+r"""Changing singular values and singular vectors of heads: W = U S V^T, decomposed once, put together anew at will.
+
+- truncated: the r largest singular values stay;
+- flattened: all become their root mean square, so that ||W||_F stays;
+- given: other singular values on the same bases;
+- random bases: the same singular values on bases drawn uniformly (Haar).
+
+A bias of Q, K or V keeps its coordinates in the right singular basis V: it turns with a new basis and loses the
+coordinates that a truncation drops, so that truncated queries have no more than r dimensions, bias included. Changed
+singular values leave it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from headspan.dims import KV_ROLES, HeadLabel, Role
+from headspan.errors import ShapeError, UnsupportedModel
+from headspan.runtime.interventions.edits import Edits
+from headspan.runtime.interventions.head_parameters import (
+    Label,
+    chosen_heads,
+    head_bias,
+    head_weight,
+    weight_view,
+    whole_groups,
+)
+from headspan.runtime.model import RunnableModel
+from headspan.subspaces import random_subspaces
+from headspan.threads import one_thread
+
+Place = tuple[Role, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Singular vectors and values of some heads of one role and layer; S is non-negative and descends."""
+
+    heads: tuple[int, ...]
+    U: Float[Tensor, "head n_in k"]
+    S: Float[Tensor, "head k"]
+    Vh: Float[Tensor, "head k n_out"]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadSpectra:
+    """The decompositions of chosen heads as they were when it was made: one for all changes that follow."""
+
+    factors: Mapping[Place, Factors]
+    d_head: int
+
+    @classmethod
+    @torch.no_grad()
+    def of(
+        cls, model: RunnableModel, roles: Sequence[Role] = ("Q", "K"), heads: Iterable[Label] | None = None
+    ) -> HeadSpectra:
+        """Decompose the matrices of some roles; of all heads, or of those named and the kv heads they read."""
+        through = next((role for role in roles if model.stack.projections[role].latent is not None), None)
+        if through is not None:
+            raise UnsupportedModel(
+                f"W_{through} of a {model.checkpoint.family} reads through a latent space that its heads share; its "
+                "singular values are not those of one stored matrix"
+            )
+        found = {}
+        for layer, own in chosen_heads(model, None if heads is None else list(heads)).items():
+            for role in roles:
+                found[role, layer] = _decomposed(model, role, layer, _role_heads(model, role, layer, own))
+        widths = (model.stack.projections[role].rows.d_head for role in roles)
+        return cls(found, min(widths))
+
+    def truncated(self, rank: int) -> SpectrumChange:
+        """The `rank` largest singular values of every head; the others become zero."""
+        if not 1 <= rank <= self.d_head:
+            raise ShapeError(f"a rank needs to be in 1..{self.d_head} (d_head), found {rank}")
+        return SpectrumChange(self, f"rank {rank}", lambda S: S[..., :rank])
+
+    def flattened(self) -> SpectrumChange:
+        """All singular values of a head alike, with the Frobenius norm it had."""
+        return SpectrumChange(
+            self, "flat spectrum", lambda S: S.square().mean(-1, keepdim=True).sqrt().expand_as(S).clone()
+        )
+
+    def with_values(self, values: Callable[[Tensor], Tensor], name: str = "given spectrum") -> SpectrumChange:
+        """Singular values replaced by a function of them: [head, k] to [head, k or fewer]."""
+        return SpectrumChange(self, name, values)
+
+    def with_random_bases(self, seed: int) -> SpectrumChange:
+        """The same singular values between uniformly random bases on both sides."""
+        generator = torch.Generator().manual_seed(seed)
+        turned = {
+            place: Factors(each.heads, _haar(each.U, generator), each.S, _haar(each.Vh.mT, generator).mT)
+            for place, each in self.factors.items()
+        }
+        return SpectrumChange(HeadSpectra(turned, self.d_head), f"random bases (seed {seed})", lambda S: S, self)
+
+
+@dataclass(frozen=True, eq=False)
+class SpectrumChange:
+    """Heads put together from bases and changed singular values."""
+
+    spectra: HeadSpectra
+    name: str
+    values: Callable[[Tensor], Tensor]
+    before: HeadSpectra | None = None
+    """Where the bases are new, the decompositions they replace."""
+
+    def apply(self, edits: Edits) -> None:
+        for (role, layer), factors in self.spectra.factors.items():
+            S = self.values(factors.S)
+            k = S.shape[-1]
+            if S.shape[:-1] != factors.S.shape[:-1] or not 1 <= k <= factors.S.shape[-1]:
+                raise ShapeError(
+                    f"new singular values have shape {tuple(S.shape)}, needed {tuple(factors.S.shape)} or fewer columns"
+                )
+            made = (factors.U[..., :k] * S[:, None, :]) @ factors.Vh[:, :k]
+            old = factors if self.before is None else self.before.factors[role, layer]
+            for place, head in enumerate(factors.heads):
+                head_weight(edits, role, layer, head).copy_(made[place])
+                bias = None if role == "O" else head_bias(edits, role, layer, head)
+                if bias is not None and (k < factors.Vh.shape[-1] or self.before is not None):
+                    coordinates = old.Vh[place, :k] @ bias.to(old.Vh)
+                    bias.copy_(coordinates @ factors.Vh[place, :k])
+
+    def notes(self, model: RunnableModel) -> tuple[str, ...]:
+        normed = model.stack.query_norm is not None and any(role in ("Q", "K") for role, _ in self.spectra.factors)
+        return ("queries and keys are normed after this change",) if normed else ()
+
+
+def _role_heads(model: RunnableModel, role: Role, layer: int, heads: Sequence[int]) -> tuple[int, ...]:
+    """Where the matrices of these heads are; a kv head can be changed only for all that read it."""
+    if role not in KV_ROLES:
+        return tuple(heads)
+    group = model.n_heads // model.stack.n_kv_heads
+    whole = whole_groups(model, heads)
+    if len(whole) * group < len(heads):
+        split = next(head // group for head in heads if head // group not in whole)
+        readers = ", ".join(str(HeadLabel(layer, head)) for head in range(split * group, (split + 1) * group))
+        raise ShapeError(f"W_{role} of {HeadLabel(layer, split, kv=True)} is read by {readers}; choose all of them")
+    return tuple(whole)
+
+
+def _decomposed(model: RunnableModel, role: Role, layer: int, heads: tuple[int, ...]) -> Factors:
+    weight, projection = model.linear(role, layer).get_parameter("weight"), model.stack.projections[role]
+    W = torch.stack([weight_view(weight, projection, role, head) for head in heads]).double()
+    with one_thread():
+        U, S, Vh = torch.linalg.svd(W, full_matrices=False)
+    return Factors(heads, U, S, Vh)
+
+
+def _haar(like: Float[Tensor, "head n k"], generator: torch.Generator) -> Float[Tensor, "head n k"]:
+    """Orthonormal columns drawn uniformly, of the same shape."""
+    n_heads, n, k = like.shape
+    return random_subspaces((n_heads,), n, k, generator).basis.to(like)

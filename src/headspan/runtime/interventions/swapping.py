@@ -1,0 +1,72 @@
+"""Two heads trade places: queries, keys, values and outputs, with their biases and the gains of their norms.
+
+Within a layer this changes nothing, since a layer adds up its heads; between layers it shows how far a head depends on
+where it stands. In a grouped model keys and values belong to several heads and stay where they are, and the two heads
+trade queries and outputs only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from headspan.dims import HeadLabel, Role
+from headspan.errors import ShapeError, UnsupportedModel
+from headspan.runtime.interventions.edits import Edits
+from headspan.runtime.interventions.head_parameters import Label, checked_head, head_bias, head_gains, head_weight
+from headspan.runtime.model import RunnableModel
+
+
+@dataclass(frozen=True)
+class SwappedHeads:
+    """Two heads in each other's place."""
+
+    one: Label
+    other: Label
+
+    @property
+    def name(self) -> str:
+        return f"{self.one} and {self.other} swapped"
+
+    def apply(self, edits: Edits) -> None:
+        model = edits.model
+        pair = checked_head(model, self.one), checked_head(model, self.other)
+        if any(label.kv for label in pair) or pair[0] == pair[1]:
+            raise ShapeError(
+                f"two different heads can be swapped, such as L0H1 and L1H0; found {pair[0]} and {pair[1]}"
+            )
+        if any(projection.latent is not None for projection in model.stack.projections.values()):
+            raise UnsupportedModel(f"heads of a {model.checkpoint.family} share latent spaces and cannot be swapped")
+        for role in _roles(model):
+            for mine, its in zip(*(_tensors(edits, role, label) for label in pair), strict=True):
+                kept = mine.clone()
+                mine.copy_(its)
+                its.copy_(kept)
+
+    def notes(self, model: RunnableModel) -> tuple[str, ...]:
+        grouped = model.stack.n_kv_heads < model.n_heads
+        return ("keys and values are shared by several heads and were not swapped",) if grouped else ()
+
+
+def _roles(model: RunnableModel) -> tuple[Role, ...]:
+    return ("Q", "O") if model.stack.n_kv_heads < model.n_heads else ("Q", "K", "V", "O")
+
+
+def _tensors(edits: Edits, role: Role, label: HeadLabel) -> list[Tensor]:
+    """Everything of a head that belongs to a role and to it alone."""
+    found = [head_weight(edits, role, label.layer, label.head)]
+    bias = None if role == "O" else head_bias(edits, role, label.layer, label.head)
+    if bias is not None:
+        found.append(bias)
+    normed: dict[Role, Literal["Q", "K"]] = {"Q": "Q", "K": "K"}
+    if role in normed and not _shared_gain(edits.model):
+        found += [values for values, _ in head_gains(edits, normed[role], label.layer, label.head)]
+    return found
+
+
+def _shared_gain(model: RunnableModel) -> bool:
+    """Whether all heads of a layer have one gain: it then stays with the layer."""
+    norm = model.stack.query_norm
+    return norm is not None and norm.span == "head" and "{head}" not in norm.weight

@@ -1,0 +1,222 @@
+"""Geometry held against behaviour: what algebra forces is found, what chance gives is not taken for more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from scipy.stats import spearmanr
+from transformers import AutoConfig, AutoModelForCausalLM
+from typer.testing import CliRunner
+
+from headspan.cli.main import app
+from headspan.errors import ShapeError
+from headspan.figures.validate import figures
+from headspan.findings.validate import findings
+from headspan.lenses import LENSES, validate
+from headspan.lenses.intervene.divergence import full_logs
+from headspan.lenses.validate.buffers import token_buffers
+from headspan.lenses.validate.cause import rankings
+from headspan.lenses.validate.distance import mantel, pattern_divergences
+from headspan.lenses.validate.invariance import invariances
+from headspan.runtime import RunnableModel, forward, open_runnable
+from tests.families.tiny_models import CASES, TOKENS
+from tests.runtime.test_forward import runnable
+
+BY_NAME = {case.name: case for case in CASES}
+FEW = {"count": 1, "length": 10, "strong": 2, "random": 7, "controls": 1, "permutations": 99}
+
+
+def random_model(seed: int) -> RunnableModel:
+    """A model of three layers whose weights are independent of one another."""
+    torch.manual_seed(seed)
+    size = {"vocab_size": 50, "n_embd": 48, "n_head": 4, "n_layer": 3, "n_positions": 32}
+    module = AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt2", **size, bos_token_id=0, eos_token_id=None))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim == 2:
+                parameter.copy_(0.3 * torch.randn_like(parameter))
+    return open_runnable(module)
+
+
+@pytest.fixture(scope="module")
+def result() -> xr.DataTree:
+    return validate.compute(random_model(0), buffers="repeated", **FEW)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bloom", "llama", "falcon-new-grouped", "bert", "qwen3", "gpt_neox"])
+def test_heads_are_blind_to_their_null_spaces_and_to_nothing_else(name: str) -> None:
+    model = runnable(BY_NAME[name])
+    found = invariances(model, TOKENS, 0, lambda step: None)
+    for role in ("query", "key"):
+        assert found[f"{role}_null"].max() < 1e-6, role
+        assert found[f"{role}_read"].min() > 1e-2, role
+    # A common shift survives the softmax only where keys are turned or normed before they are used.
+    turned = model.stack.positions == "rotary" or model.stack.key_norm is not None
+    assert (found["key_common_softmax"].max() > 1e-3) == turned
+    assert found["key_common"].min() > 1e-3
+
+
+def test_divergences_of_patterns_are_those_of_scipy() -> None:
+    from scipy.spatial.distance import jensenshannon
+
+    run = forward(runnable(BY_NAME["gpt2"]), TOKENS)
+    ours = pattern_divergences(run, 1)
+    rows = full_logs(run, 1).exp().numpy()[:, :, 1:]
+    theirs = (jensenshannon(rows[:, 0], rows[:, 2], axis=-1) ** 2).mean()
+    assert float(ours[0, 2]) == pytest.approx(float(theirs), rel=1e-6)
+    assert torch.equal(ours, ours.T)
+
+
+def tables(seed: int, n: int = 9) -> list[np.ndarray]:
+    points = np.random.default_rng(seed).normal(size=(2, n, 3))
+    return [np.linalg.norm(each[:, None] - each[None], axis=-1) for each in points]
+
+
+def test_mantel_finds_spearmans_correlation_and_what_is_planted() -> None:
+    distance, other = tables(0)
+    upper = np.triu_indices(9, 1)
+    found = mantel([distance, distance], [other, distance**2], 199, 0)
+    assert found["spearman"] == pytest.approx([spearmanr(distance[upper], other[upper]).statistic, 1.0])
+    assert found["p_value"][1] == pytest.approx(1 / 200)
+    assert found["low"][1] == pytest.approx(1.0)
+    assert found["low"][0] < found["spearman"][0] < found["high"][0]
+    assert found["mean_spearman"] == pytest.approx(found["spearman"].mean())
+
+
+def test_mantel_p_values_are_uniform_where_nothing_is_related() -> None:
+    p_values = np.array([mantel(tables(seed)[:1], tables(seed)[1:], 49, seed)["p_value"][0] for seed in range(60)])
+    # 60 draws: the share below one half has a standard error of 0.065.
+    assert abs((p_values <= 0.5).mean() - 0.5) < 4 * 0.065
+    assert (p_values <= 0.1).sum() <= 18
+
+
+def test_mantel_of_too_few_heads_or_constant_tables_is_undefined() -> None:
+    small, flat = np.ones((3, 3)), np.ones((6, 6))
+    found = mantel([small, flat], [small, tables(0, 6)[0]], 99, 0)
+    assert np.isnan(found["spearman"]).all()
+    assert np.isnan(found["p_value"]).all()
+    assert np.isnan(found["mean_p_value"])
+
+
+def test_on_random_weights_scores_do_not_rank_what_a_message_does_to_the_loss() -> None:
+    options: dict[str, Any] = {"count": 2, "length": 12, "strong": 1, "random": 24, "controls": 1, "permutations": 99}
+    values = []
+    for seed in (1, 2):
+        ranked = validate.ranking(validate.compute(random_model(seed), buffers="repeated", **options))
+        own = ranked[(ranked["sample"] == "random") & (ranked["outcome"] == "loss_excess")]
+        assert (own["pairs"] == 24).all()
+        values += own[own["score"] == "projection_kernel"]["spearman"].tolist()
+    # Six correlations over 24 pairs each; their mean has a standard error of about 0.085 by chance.
+    assert len(values) == 6
+    assert abs(np.mean(values)) < 4 * 0.085
+
+
+def test_rankings_are_spearmans_with_intervals_around_them(result: xr.DataTree) -> None:
+    table, ranked = validate.pairs(result), validate.ranking(result)
+    own = table[(table["pairing"] == "OK") & table["drawn"].astype(bool)]
+    row = ranked[
+        (ranked["pairing"] == "OK")
+        & (ranked["sample"] == "random")
+        & (ranked["score"] == "composition_score")
+        & (ranked["outcome"] == "pattern_change")
+    ].iloc[0]
+    assert row["spearman"] == pytest.approx(spearmanr(own["composition_score"], own["pattern_change"]).statistic)
+    assert row["low"] <= row["spearman"] <= row["high"]
+    assert np.isnan(ranked[(ranked["pairing"] == "OV") & (ranked["outcome"] == "pattern_change")]["spearman"]).all()
+    assert rankings(table.head(2), 99, 0)["spearman"].isna().all()
+
+
+def test_weak_pairs_match_strong_ones_in_target_and_source_layer(result: xr.DataTree) -> None:
+    table = validate.pairs(result)
+    for _, group in table.groupby("pairing"):
+        strong = group[group["chosen"] == "strong"]
+        for weak in group[group["chosen"] == "weak"].itertuples():
+            alike = strong[(strong["target"] == weak.target) & (strong["source"].str[:2] == weak.source[:2])]
+            assert len(alike)
+            assert (
+                weak.projection_kernel + weak.composition_score
+                < (alike["projection_kernel"] + alike["composition_score"]).max()
+            )
+        assert group["drawn"].sum() == FEW["random"]
+
+
+def test_the_same_seed_gives_the_same_result(result: xr.DataTree) -> None:
+    again = validate.compute(random_model(0), buffers="repeated", **FEW)  # type: ignore[arg-type]
+    for name in ("invariance", "distance", "cause", "ranking"):
+        xr.testing.assert_identical(again[name].to_dataset(), result[name].to_dataset())
+
+
+def test_what_does_not_apply_is_said_and_the_rest_is_done() -> None:
+    found = validate.compute(runnable(BY_NAME["bert"]), **FEW)  # type: ignore[arg-type]
+    assert set(found.children) == {"invariance", "distance"}
+    assert "reads no norm" in found.attrs["cause_obstacle"]
+    assert found.attrs["buffers"] == "repeated"
+    latent = validate.compute(runnable(BY_NAME["deepseek_v2"]), buffers="repeated", **FEW)  # type: ignore[arg-type]
+    assert "latent" in latent.attrs["invariance_obstacle"]
+    assert set(latent.children) == {"distance"}
+    assert all(finding.statement for each in (found, latent) for finding in findings(each))
+    assert set(figures(found)) == {"Distance against behaviour"}
+
+
+def test_findings_and_figures_tell_every_question(result: xr.DataTree) -> None:
+    said = " ".join(finding.statement for finding in findings(result))
+    for words in ("12 of 12 heads are blind", "invisible after the softmax", "attend more alike", "removed message"):
+        assert words in said
+    drawn = figures(result)
+    assert list(drawn) == ["Distance against behaviour", "Affinity against causal effect", "How scores rank effects"]
+    first = drawn["Distance against behaviour"].data[0]
+    np.testing.assert_allclose(first.y[0], float(result["distance"]["pattern_divergence"][0, 0, 1]))
+
+
+def test_json_holds_everything(result: xr.DataTree) -> None:
+    document = json.loads(json.dumps(validate.as_json(result), allow_nan=False))
+    assert document["schema"] == "headspan.validate/1"
+    assert {"invariance", "distance", "cause", "provenance"} <= set(document)
+    assert len(document["cause"]["pairs"]) == result["cause"].sizes["pair"]
+    assert document["invariance"][0]["head"] == "L0H0"
+
+
+def test_sampled_buffers_follow_the_model_and_never_end_early(stories: Path) -> None:
+    model = open_runnable(stories)
+    kind, tokens = token_buffers(model, None, 3, 24, seed=1)
+    assert (kind, tuple(tokens.shape)) == ("sampled", (3, 24))
+    assert not bool((tokens[:, 1:] == 2).any())
+    assert forward(model, tokens).loss() < 3.0
+    assert torch.equal(token_buffers(model, "sampled", 3, 24, seed=1)[1], tokens)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"buffers": "nonsense"}, "buffers are sampled or repeated"),
+        ({"count": 0}, "at least 1 buffer"),
+        ({"length": 2}, "at least 4 tokens"),
+        ({"controls": 0}, "1 control"),
+        ({"permutations": 3}, "99 permutations"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_line(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ShapeError, match=words):
+        validate.compute(random_model(0), **options)
+
+
+def test_the_command_prints_findings_and_json(tmp_path: Path) -> None:
+    options = ["--buffers", "repeated", "--count", "1", "--length", "16", "--strong", "2", "--random", "6"]
+    options += ["--controls", "1", "--permutations", "99"]
+    page = tmp_path / "page.html"
+    shown = CliRunner().invoke(app, ["validate", "demo", *options, "-o", str(page)])
+    assert shown.exit_code == 0, shown.output
+    assert "heads are blind" in shown.output
+    assert page.stat().st_size > 10_000
+    told = CliRunner().invoke(app, ["validate", "demo", *options, "--json"])
+    assert json.loads(told.stdout)["schema"] == "headspan.validate/1"
+
+
+def test_a_report_leaves_it_out_unless_asked() -> None:
+    assert [name for name, lens in LENSES.items() if lens.on_request] == ["validate"]

@@ -56,7 +56,7 @@ def _overview(runs: Sequence[Run], studies: Sequence[xr.DataTree]) -> Markup:
     lags = [_lags(one) for one in studies if "transition" in one.children]
     if len(lags) > 1:
         means = lags_over_seeds(lags)
-        rows = [[name, _cell(mean), f"{_cell(low)} to {_cell(high)}"] for name, (mean, low, high) in means.items()]
+        rows = [[name, _cell(mean), _interval(low, high)] for name, (mean, low, high) in means.items()]
         blocks += [
             element("h3", "Steps after (or, negative, before) the transition, mean over seeds and 95 % interval")
         ]
@@ -104,7 +104,11 @@ def _provenance(run: Run) -> Markup:
     return facts((key, str(value)) for key, value in {**record["task"], **record["shape"], **flat}.items())
 
 
+def _interval(low: float, high: float) -> str:
+    return "-" if low != low else f"{_cell(low)} to {_cell(high)}"
+
+
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return "none" if value != value else f"{value:.3f}" if abs(value) < 10 else f"{value:.0f}"
+        return "-" if value != value else f"{value:.3f}" if abs(value) < 10 else f"{value:.0f}"
     return str(value)

@@ -194,7 +194,8 @@ def test_settings_must_differ_and_exist(demo: RunnableModel) -> None:
 
 
 def invoked(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["intervene", "demo", "--length", "4", *arguments])
+    # Wide enough that no name is folded.
+    return CliRunner().invoke(app, ["intervene", "demo", "--length", "4", *arguments], env={"COLUMNS": "250"})
 
 
 def test_the_command_compares_and_writes(tmp_path: Path) -> None:

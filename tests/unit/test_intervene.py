@@ -194,14 +194,15 @@ def test_settings_must_differ_and_exist(demo: RunnableModel) -> None:
 
 
 def invoked(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["intervene", "demo", "--length", "4", *arguments])
+    # Wide enough that no name is folded.
+    return CliRunner().invoke(app, ["intervene", "demo", "--length", "4", *arguments], env={"COLUMNS": "250"})
 
 
 def test_the_command_compares_and_writes(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     options = ("--scale-qk", "2", "--rank-qk", "8", "--ablate-head", "L0H3", "--mean", "--swap", "L0H1,L1H2")
     more = ("--ablate-subspace", "L1H0.K-L0H3.O", "--flatten-qk", "--rotate-qk", "--randomize", "--randomize-attention")
-    shown = invoked(*options, *more, "-o", str(page))
+    shown = invoked(*options, *more, "--tokens", "1,5,9,3,1,5,9,3,1", "-o", str(page))
     assert shown.exit_code == 0, shown.output
     for words in ("alpha 2", "rank 8", "L1H0.K", "random bases", "Written after"):
         assert words in shown.output

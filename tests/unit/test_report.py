@@ -62,7 +62,7 @@ def test_nothing_can_be_sent_to_plotly(demo_html: str) -> None:
 
 
 def test_every_lens_that_applies_has_a_section_with_findings_then_figures(demo_html: str) -> None:
-    for name in LENSES:
+    for name in (name for name, lens in LENSES.items() if not lens.on_request):
         part = demo_html.split(f'<section id="{name}">')[1].split("</section>")[0]
         assert 'class="finding"' in part
         if "<figure>" in part:
@@ -75,9 +75,17 @@ def test_links_lead_to_sections_of_the_page(demo_html: str) -> None:
     elements = page_elements(demo_html)
     identifiers = {found.attributes["id"] for found in elements if "id" in found.attributes}
     links = {found.attributes["href"][1:] for found in elements if found.tag == "a"}
-    assert {"findings", "model", "provenance", *LENSES} <= links
+    always = {name for name, lens in LENSES.items() if not lens.on_request}
+    assert {"findings", "model", "provenance", *always} <= links
     assert links <= identifiers
     assert demo_html.index('id="findings"') < demo_html.index('id="model"') < demo_html.index('id="ranks"')
+
+
+def test_a_lens_that_takes_minutes_is_left_out_and_the_page_says_so(demo_html: str, tmp_path: Path) -> None:
+    assert '<section id="validate">' not in demo_html
+    assert "it takes minutes and was not asked for; use --also validate" in demo_html
+    with pytest.raises(HeadspanError, match="there is no lens 'nonsense'"):
+        write_report(headspan.open("demo"), tmp_path / "report.html", also=("nonsense",))
 
 
 def test_findings_of_all_lenses_are_ranked_together() -> None:

@@ -52,8 +52,8 @@ def attention_parameters(model: RunnableModel) -> set[int]:
 
 def _fresh(module: nn.Module, seed: int) -> nn.Module:
     kind: Any = type(module)
-    # Families draw from the global generator; it is put back afterwards.
+    # Families draw from the global generator, on the CPU; it is put back afterwards.
     with torch.random.fork_rng(devices=[]), quiet_transformers():
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         made: nn.Module = kind(deepcopy(module.config))
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import torch
 
 import headspan
 from headspan.checkpoint import summary
-from headspan.errors import FoldError, MissingTensor, ShapeError
-from headspan.lenses import LENSES, affinity, obstacles, similarity
+from headspan.errors import FoldError, MissingTensor, ShapeError, UnsupportedModel
+from headspan.lenses import LENSES, affinity, gaussian, obstacles, similarity
 from headspan.lenses.affinity.edges import pairings_of
+from headspan.runtime import RunnableModel, open_runnable
 from tests.families.proof import read, run
 from tests.families.tiny_models import CASES, Case
 
@@ -30,10 +32,40 @@ def test_every_lens_that_applies_computes(case: Case) -> None:
         hindered, heads = obstacles(checkpoint, name), checkpoint.heads(stack=name)
         assert hindered["ranks"] is None
         for lens, reason in hindered.items():
-            if reason is None:
+            # Lenses that run the model have tests of their own, family by family, in tests/runtime.
+            if reason is None and not LENSES[lens].runs and lens != "gaussian":
                 options = {"affinity": {"draws": 2}, "similarity": {"maps": False}}.get(lens, {})
                 result = LENSES[lens].compute(heads, **options)
                 assert result.attrs["stack"] == name
+
+
+@by_name
+def test_the_gaussian_lens_computes_or_says_why_not(case: Case) -> None:
+    checkpoint = headspan.open(case.model())
+    for name in checkpoint.stacks:
+        heads, reason = checkpoint.heads(stack=name), obstacles(checkpoint, name)["gaussian"]
+        if reason is not None:
+            continue
+        try:
+            running: RunnableModel | str = open_runnable(checkpoint, stack=name, dtype="float64")
+        except UnsupportedModel as problem:
+            running = str(problem)
+        if isinstance(running, RunnableModel) and "num_experts_per_tok" in case.settings:
+            # Mixtures of experts have no grouped product in float64.
+            running.module.set_experts_implementation("eager")
+        options = {"running": running, "sequences": 4, "length": 8}
+        if heads.stack.apart:
+            with pytest.raises(UnsupportedModel, match="latent attention"):
+                gaussian.compute(heads, **options)
+        elif isinstance(running, RunnableModel):
+            result = gaussian.compute(heads, **options)
+            assert result.attrs["stack"] == name
+            assert result["layer"].values.tolist() == list(heads.layers)
+            assert bool(np.isfinite(result["entropy"]).all())
+        else:
+            # What stands before layer 0 is described for some of these families only.
+            with suppress(UnsupportedModel):
+                assert gaussian.compute(heads, **options)["layer"].values.tolist() == [0]
 
 
 @by_name

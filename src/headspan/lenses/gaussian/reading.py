@@ -86,9 +86,10 @@ def _run(model: RunnableModel, heads: Heads, tokens: Int[Tensor, "sequence posit
     entropy: dict[int, list[Tensor]] = {layer: [] for layer in heads.layers}
     for start in range(0, len(tokens), AT_ONCE):
         found = forward(model, tokens[start : start + AT_ONCE])
-        for place, run in enumerate(found.runs):
-            # A layer that runs several times (ALBERT) is taken at its first.
-            if run.layer in reads and place < len(model.layers):
+        # A layer that runs several times (ALBERT) is taken at its first.
+        firsts = {run.layer: (place, run) for place, run in reversed(list(enumerate(found.runs)))}
+        for place, run in firsts.values():
+            if run.layer in reads:
                 reads[run.layer].append(run.read)
                 entropy[run.layer].append(_row_entropy(found.log_pattern(place)))
     count = f"{len(tokens)} sequences of {tokens.shape[1]} tokens"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from importlib import import_module
+from itertools import cycle
 from types import FunctionType
 from typing import Any
 
@@ -26,21 +27,38 @@ FEW = {
 }
 """A few functions, each with a claim that cannot do without it; the slow test below takes them all."""
 
+UNSEEN = {
+    ("seed_002", "random_layers"): "draws weights; the claim is about any",
+    ("chapter_7_collapse", "random_layers"): "draws weights; tokens collapse at these scales too",
+    ("chapter_7_collapse", "random_pattern"): "draws a pattern, whose rank has no scale",
+    ("chapter_6_bounds", "random_singular_values"): "draws weights; the claim is a bound",
+    ("chapter_2_information", "sample_moments"): "information has no scale",
+    ("chapter_4", "sample_moments"): "rank and information have no scale",
+    ("chapter_2_spectra", "singular_vector_bound"): "Wedin's bound is far from reached",
+    ("chapter_7_collapse", "layers_applied"): "cosines have no scale",
+    ("chapter_6_bounds", "cosine_bound_violations"): "counts are held against none",
+    ("chapter_7_attention", "data_dependence"): "one covariance relative to another",
+    ("seed_004", "principal_angles"): "angles that are 0",
+}
+"""What cannot be noticed by a factor, and why."""
 
-def broken(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with every number of its result a tenth too large."""
 
-    def off(value: Any) -> Any:
+def broken(function: Callable[..., Any], *factors: float) -> Callable[..., Any]:
+    """The function with every number of its result multiplied by one of the factors, call after call."""
+    next_factor = cycle(factors)
+
+    def off(value: Any, factor: float) -> Any:
         if isinstance(value, Tensor | float | int) and not isinstance(value, bool):
-            return value * 1.1
+            return value * factor
         if isinstance(value, tuple):
-            return type(value)(*map(off, value)) if hasattr(value, "_fields") else tuple(map(off, value))
+            parts = [off(part, factor) for part in value]
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            own = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-            return dataclasses.replace(value, **{name: off(part) for name, part in own.items()})
+            own = {field.name: off(getattr(value, field.name), factor) for field in dataclasses.fields(value)}
+            return dataclasses.replace(value, **own)
         return value
 
-    return lambda *args, **kwargs: off(function(*args, **kwargs))
+    return lambda *args, **kwargs: off(function(*args, **kwargs), next(next_factor))
 
 
 def rows(module: str) -> list[Claim]:
@@ -54,7 +72,9 @@ def functions() -> list[tuple[str, str]]:
         (module, name)
         for module in CHAPTERS
         for name, value in vars(import_module(f"headspan.findings.claims.{module}")).items()
-        if isinstance(value, FunctionType) and value.__module__.startswith(("headspan.gaussian", "headspan.subspaces"))
+        if (module, name) not in UNSEEN
+        and isinstance(value, FunctionType)
+        and value.__module__.startswith(("headspan.gaussian", "headspan.subspaces"))
     ]
 
 
@@ -66,7 +86,7 @@ def test_a_function_that_is_off_by_a_tenth_fails_its_claim(
     (row,) = (row for row in rows(module) if row.id == claim)
     assert examined(row).verdict == "pass"
     own = import_module(f"headspan.findings.claims.{module}")
-    monkeypatch.setattr(own, name, broken(getattr(own, name)))
+    monkeypatch.setattr(own, name, broken(getattr(own, name), 1.1))
     assert examined(row).verdict == "fail"
 
 
@@ -76,5 +96,5 @@ def test_no_function_can_be_off_without_a_claim_noticing(
     module: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = import_module(f"headspan.findings.claims.{module}")
-    monkeypatch.setattr(own, name, broken(getattr(own, name)))
+    monkeypatch.setattr(own, name, broken(getattr(own, name), 0.3, 3.0))
     assert any(examined(row).verdict == "fail" for row in rows(module))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from headspan.report.figure_block import DRAW, figure_blocks
 from headspan.report.findings_section import SHOWN, finding_block, findings_section
 from headspan.report.html import element
 from headspan.report.report import write_report
+from headspan.runtime import obstacles as obstacles_module
 from tests.browser.page_elements import Element, asks_nothing, page_elements
 
 HOSTILE = '</script><script>alert(1)</script><img src="http://example.org/x.png">'
@@ -69,6 +71,17 @@ def test_every_lens_that_applies_has_a_section_with_findings_then_figures(demo_h
             assert part.rindex('class="finding"') < part.index("<figure>")
     affinity = demo_html.split('<section id="affinity">')[1].split("</section>")[0]
     assert affinity.count("<figure>") == affinity.count('type="application/json"') == 5
+
+
+def test_without_transformers_a_report_has_everything_that_needs_no_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    monkeypatch.setattr(obstacles_module, "find_spec", lambda name: None)
+    page = write_report(headspan.open("demo"), tmp_path / "report.html").read_text(encoding="utf-8")
+    for name, lens in LENSES.items():
+        assert (f'<section id="{name}">' in page) == (not lens.runs)
+    assert "running a model needs transformers: pip install &#x27;headspan[run]&#x27;" in page
 
 
 def test_links_lead_to_sections_of_the_page(demo_html: str) -> None:

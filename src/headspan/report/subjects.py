@@ -30,9 +30,12 @@ class Subjects:
     @cached_property
     def running(self) -> RunnableModel:
         """The model, ready to run; a `NotRun` where it is too large, not at hand, or cannot be run."""
-        from headspan.runtime import open_runnable
+        from headspan.runtime import obstacle_to_running, open_runnable
 
         checkpoint = self.heads.checkpoint
+        obstacle = obstacle_to_running(checkpoint, self.heads.stack.name)
+        if obstacle is not None:
+            raise NotRun(obstacle)
         n_parameters = sum(prod(info.shape) for info in checkpoint.store.infos.values())
         if n_parameters > MOST_PARAMETERS:
             raise NotRun(f"a report does not run models of more than {MOST_PARAMETERS:,} parameters; use the command")

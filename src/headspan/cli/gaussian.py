@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headspan.cli.arguments import AsJSON, ConfigFile, Model, Output, Stack
-from headspan.errors import HeadspanError
+from headspan.cli.prompts import file_text
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -38,7 +38,7 @@ def gaussian(
 
     if output is not None:
         check_writable(output, ENDINGS)
-    words = None if text is None else text_of(text)
+    words = None if text is None else file_text(text)
     heads = open_checkpoint(model, config).heads(stack=stack)
     result = lens.compute(heads, text=words, sequences=sequences, length=length, seed=seed)
     if output is not None:
@@ -49,16 +49,6 @@ def gaussian(
     _print(result)
     if output is not None:
         typer.echo(f"Written to {output}")
-
-
-def text_of(path: Path) -> str:
-    """The text of a file, or one line about why there is none."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as problem:
-        raise HeadspanError(f"'{path}' cannot be read: {problem.strerror}") from problem
-    except UnicodeDecodeError as problem:
-        raise HeadspanError(f"'{path}' is not text in UTF-8; convert it first") from problem
 
 
 def _print(result: xr.Dataset) -> None:

@@ -90,10 +90,15 @@ headspan.wiring = (() => {
       hovertemplate: `<b>%{text}</b><extra>${style.name ?? ""}</extra>`};
   }
 
-  function ties() {
+  const inside = (label, view) => {
+    const {layer} = headspan.labels.read(label);
+    return view.layers[0] <= layer && layer <= view.layers[1];
+  };
+
+  function ties(view) {
     const x = [], y = [];
     if (kvHeads < heads)
-      for (const label of headspan.labels.all) {
+      for (const label of headspan.labels.all.filter((each) => inside(each, view))) {
         const [a, b] = [where.get(label), where.get(headspan.labels.keyOf(label))];
         x.push(a[0], b[0], null);
         y.push(a[1], b[1], null);
@@ -103,10 +108,7 @@ headspan.wiring = (() => {
   }
 
   function headTraces(view, about, busy) {
-    const shown = [...where.keys()].filter((label) => {
-      const {layer} = headspan.labels.read(label);
-      return view.layers[0] <= layer && layer <= view.layers[1];
-    });
+    const shown = [...where.keys()].filter((label) => inside(label, view));
     const big = shown.filter((label) => busy.has(label) || label === view.head);
     const line = {width: 1, color: "#8A929A"}, text = about.dot >= 26, size = about.dot;
     const classes = Object.entries(about.classes);
@@ -131,13 +133,15 @@ headspan.wiring = (() => {
 
   /* The figure as stored, with arrows and heads for this view. */
   function drawn(spec, view, width) {
-    const range = spec.layout.yaxis.range;
+    const whole = spec.layout.yaxis.range;
+    const [first, last] = view.layers.map((layer) => layers.indexOf(layer));
+    const range = [whole[0] + first, whole[1] - (layers.length - 1 - last)];
     const pixels = [Math.max(200, width - 90) / heads, Math.max(160, spec.layout.height - 150) / (range[1] - range[0])];
     const about = {...spec.layout.meta, pixels, dot: Math.min(34, 0.9 * Math.min(...pixels)), words: headspan.words.pair};
     const {busy, traces} = arrows(view, about);
     const below = {...spec.layout.legend2, y: -62 / Math.max(160, spec.layout.height - 150)};
-    return {data: [ties(), ...legend(view, about), ...traces, ...headTraces(view, about, busy)],
-      layout: {...spec.layout, legend2: below}};
+    return {data: [ties(view), ...legend(view, about), ...traces, ...headTraces(view, about, busy)],
+      layout: {...spec.layout, legend2: below, yaxis: {...spec.layout.yaxis, range}}};
   }
 
   return {drawn};

@@ -59,7 +59,9 @@ def drift_heatmaps(result: xr.Dataset) -> go.Figure:
     figure.update_yaxes(showticklabels=False, col=2).update_yaxes(showticklabels=False, col=3)
     figure.update_yaxes(showticklabels=False, col=4)
     bar = {"title": {"text": "share"}, "tickformat": ".0%"}
-    figure.update_layout(coloraxis={"colorscale": SEQUENTIAL, "cmin": 0, "colorbar": bar})
+    largest = max(float(np.nanmax([0.0, *np.ravel(trace.z)])) for trace in figure.data)
+    scale = {"colorscale": SEQUENTIAL, "cmin": 0, "cmax": largest or 1.0, "colorbar": bar}
+    figure.update_layout(coloraxis=scale)
     title = "How far every head moved, as a share of the distance of unrelated spaces"
     return styled(figure, title, 190 + max(180, 24 * result.sizes[LAYER]))
 
@@ -140,5 +142,6 @@ def head_spectra(result: xr.Dataset) -> go.Figure:
             figure.add_trace(line, 1, column)
     figure.update_xaxes(title_text="rank")
     figure.update_yaxes(rangemode="tozero")
-    figure.update_yaxes(title_text="singular value, mean over heads", col=1)
-    return styled(figure, "Spectra of heads before and after", 380)
+    figure.update_yaxes(title_text="singular value", col=1)
+    figure.update_layout(legend_y=-0.3)
+    return styled(figure, "Singular values of heads before and after, mean over heads", 400)

@@ -1,4 +1,4 @@
-"""Edges gained and lost: heads on the grid of the wiring diagram, and kernels before against after."""
+"""Edges gained, lost, strengthened and weakened: as arrows on the grid of heads, and as kernels before and after."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import xarray as xr
 
 from headspan.dims import HeadLabel
 from headspan.figures.pairings import pairing_name, panels
-from headspan.figures.theme import BLUE, CHANCE, GREY, LINE, VERMILION, styled
+from headspan.figures.theme import BLUE, CHANCE, GREY, LINE, ORANGE, SKY, VERMILION, styled
 from headspan.figures.wiring_places import Place, bowed, grid_places, group_ties, stopped
 from headspan.lenses.compare import edge_changes, wiring_pairings
 
-COLOURS = {"gained": BLUE, "lost": VERMILION}
+COLOURS = {"gained": BLUE, "strengthened": SKY, "lost": VERMILION, "weakened": ORANGE}
 DASHES = {"OQ": "solid", "OK": "dash", "OV": "dot"}
 BOWS = {"OQ": -0.09, "OK": 0.05, "OV": 0.13}
 TOP, DOT, WIDTH = 20, 13, 800
@@ -24,13 +24,25 @@ MOST_POINTS, SVG_POINTS = 4000, 2000
 
 
 def turned_edges(result: xr.DataTree, top: int = TOP) -> pd.DataFrame:
-    """The `top` largest gains and losses of each pairing."""
-    parts = [edge_changes(result, pairing, status)[:top] for pairing in wiring_pairings(result) for status in COLOURS]
+    """The `top` largest changes of each kind and pairing: edges gained, lost, and kept but changed beyond the null."""
+    level = float(result.attrs["level"])
+    parts = []
+    for pairing in wiring_pairings(result):
+        table = _changes(result, pairing, level)
+        parts += [table[table["status"] == status][:top] for status in COLOURS]
     return pd.concat(parts, ignore_index=True)
 
 
+def _changes(result: xr.DataTree, pairing: str, level: float) -> pd.DataFrame:
+    """All pairs, those kept as edges and changed beyond the null as strengthened or weakened."""
+    table = edge_changes(result, pairing)
+    moved = (table["status"] == "kept") & (table["q_value"] < level)
+    rose = table["change"] > table["change_chance"]
+    return table.assign(status=table["status"].mask(moved & rose, "strengthened").mask(moved & ~rose, "weakened"))
+
+
 def rewiring_diagram(result: xr.DataTree, top: int = TOP) -> go.Figure:
-    """Arrows from writer to reader for edges gained and lost; faint where a random change explains them."""
+    """Arrows from writer to reader for edges that turned; faint where a random change explains them."""
     table = turned_edges(result, top)
     layers = [int(layer) for layer in result["drift"].to_dataset()["layer"].values]
     n_heads, n_kv_heads = int(result.attrs["n_heads"]), int(result.attrs["n_kv_heads"])
@@ -57,7 +69,7 @@ def rewiring_diagram(result: xr.DataTree, top: int = TOP) -> go.Figure:
     )
     figure.update_yaxes(range=[-0.75, len(layers) - 0.5], zeroline=False)
     figure.update_layout(hovermode="closest", legend={"y": 1.0, "yanchor": "bottom"})
-    return styled(figure, f"Edges gained and lost, up to {top} of each kind, largest change first", height)
+    return styled(figure, f"Edges gained and lost, and those that changed beyond chance; up to {top} of each", height)
 
 
 def _arrow(
@@ -117,11 +129,11 @@ def _dots(places: Mapping[str, Place], table: pd.DataFrame) -> go.Scatter:
 
 
 def kernel_scatter(result: xr.DataTree) -> go.Figure:
-    """Every composing pair: its projection kernel before and after, gains and losses coloured."""
+    """Every composing pair: its projection kernel before and after, edges that turned coloured."""
     pairings = wiring_pairings(result)
     figure, where = panels([pairing_name(pairing) for pairing in pairings], horizontal_spacing=0.06)
     for pairing, place in zip(pairings, where, strict=True):
-        table = edge_changes(result, pairing)
+        table = _changes(result, pairing, float(result.attrs["level"]))
         kernels = table[["kernel_before", "kernel_after"]].to_numpy()
         limits = [float(kernels.min()), float(kernels.max())]
         line = {"color": LINE, "width": 1.5}

@@ -128,11 +128,12 @@ def _outside(changed: pd.DataFrame) -> Iterator[Finding]:
     if known.empty:
         return
     share, chance = float(known["outside_share"].mean()), float(known["outside_share_chance"].mean())
-    certain = int((known["outside_share_p_value"] * len(known) < LEVEL).sum())
-    word = "stay inside" if share < chance else "point out of"
+    departs = known["outside_share_p_value"] * len(known) < LEVEL
+    inside = known[departs & (known["outside_share"] < known["outside_share_chance"])]
+    certain = int(departs.sum())
     statement = (
-        f"Changes {word} the old spaces more than random ones: {share:.1%} of their energy lies outside, by chance "
-        f"{chance:.1%}."
+        f"{len(inside)} changes stay inside the old spaces more than random ones, {certain - len(inside)} less; on "
+        f"average {share:.1%} of a change's energy lies outside, by chance {chance:.1%}."
         if certain
         else f"Changes point in and out of the old spaces as random ones do: {share:.1%} of their energy lies outside."
     )

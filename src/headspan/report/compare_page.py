@@ -78,6 +78,8 @@ def _wiring(result: xr.DataTree, drawn: dict[str, go.Figure]) -> list[Markup]:
         return [element("p", f"Left out: {result.attrs['wiring_left_out']}.")]
     if int(result.attrs["identical"]):
         return []
+    if result.attrs["d_head"] >= result.attrs["d_model"]:
+        return [element("p", "Left out: heads are as wide as the stream, so every pair shares all of it.")]
     blocks = figure_blocks({name: drawn[name] for name in WIRING_FIGURES if name in drawn})
     for pairing in wiring_pairings(result):
         counts = turnover(result, pairing)

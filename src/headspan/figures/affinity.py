@@ -74,6 +74,7 @@ def score_distributions(result: xr.DataTree, metric: str | None = None) -> go.Fi
     figure, where = panels([pairing_name(pairing) for pairing in pairings], shared_yaxes=True, horizontal_spacing=0.03)
     for place, pairing in zip(where, pairings, strict=True):
         for trace in _distribution(pairing_node(result, pairing), pairing, metric):
+            trace.meta = {"pairing": pairing}
             trace.showlegend = trace.legendgroup != "composing" and place == (1, 1)
             figure.add_trace(trace, *place)
     figure.update_xaxes(title_text=METRIC_NAMES[metric], zeroline=False)

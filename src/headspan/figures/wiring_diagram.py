@@ -108,8 +108,31 @@ def wiring_diagram(
         hovermode="closest",
         legend={"y": 1.0, "yanchor": "bottom", "itemsizing": "trace"},
         legend2={"orientation": "h", "y": -0.07, "yanchor": "top", "x": 0},
+        meta=_meaning(drawing, classes or {}),
     )
     return figure
+
+
+def _meaning(drawing: Drawing, classes: Mapping[str, str]) -> dict[str, Any]:
+    """What a page needs to draw other pairs in the same way: layout, names, colours, classes."""
+    return {
+        "wiring": drawing.layout,
+        "names": {pairing: pairing_name(pairing) for pairing in drawing.tables},
+        "colours": {pairing: pairing_colour(pairing) for pairing in drawing.tables},
+        "classes": {escape(one_line(name)): list(style) for name, style in _class_styles(classes).items()},
+        "classOf": {label: escape(one_line(name)) for label, name in classes.items()},
+    }
+
+
+def _class_styles(classes: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Colour and symbol of every class, in the order of the classes."""
+    return {
+        name: (
+            CLASS_COLOURS[place % len(CLASS_COLOURS)],
+            CLASS_SYMBOLS[place // len(CLASS_COLOURS) % len(CLASS_SYMBOLS)],
+        )
+        for place, name in enumerate(dict.fromkeys(classes.values()))
+    }
 
 
 def _drawing(result: xr.DataTree, metric: str, top: int, layout: str) -> Drawing:
@@ -223,11 +246,11 @@ def _idle_heads(drawing: Drawing, result: xr.DataTree) -> list[go.Scatter]:
 def _heads(drawing: Drawing, classes: Mapping[str, str]) -> list[go.Scatter]:
     """Heads with an arrow: one trace per class, in the order of the classes, the others last."""
     busy = _degrees(drawing)
-    names = [name for name in dict.fromkeys(classes.values()) if any(classes.get(label) == name for label in busy)]
+    styles = _class_styles(classes)
+    names = [name for name in styles if any(classes.get(label) == name for label in busy)]
     traces = []
-    for place, name in enumerate(names):
-        colour = CLASS_COLOURS[place % len(CLASS_COLOURS)]
-        symbol = CLASS_SYMBOLS[place // len(CLASS_COLOURS) % len(CLASS_SYMBOLS)]
+    for name in names:
+        colour, symbol = styles[name]
         members = {label: ends for label, ends in busy.items() if classes.get(label) == name}
         traces.append(_dots(drawing, members, escape(one_line(name)), colour, symbol))
     others = {label: ends for label, ends in busy.items() if label not in classes}

@@ -1,0 +1,126 @@
+"""A report put together: chapters in reading order out of the parts that the lenses brought.
+
+1. What the model is; what stands out; the chapters; methods, references and provenance; downloads.
+2. Figures, tables and the side panel share one store, so that numbers which several of them show travel once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from headspan.checkpoint import Checkpoint, summary
+from headspan.finding import Finding
+from headspan.heads import Heads
+from headspan.lenses import LENSES
+from headspan.lenses.affinity.head_classes import HeadClasses
+from headspan.report.chapters import Chapter, chapters_of
+from headspan.report.classes_of_heads import names_by_head, page_classes
+from headspan.report.downloads import downloads_section
+from headspan.report.figure_block import figure_blocks, figure_id
+from headspan.report.figure_data import figure_tables
+from headspan.report.findings_section import finding_block, findings_section
+from headspan.report.head_grid import HeadGrid
+from headspan.report.html import Markup, element, section
+from headspan.report.lens_figures import by_metric, lens_figures
+from headspan.report.lens_part import LensPart
+from headspan.report.linked import linked_page
+from headspan.report.methods import methods_section
+from headspan.report.model_section import model_section
+from headspan.report.record import PageData, page_record
+from headspan.report.store import Store
+
+Figures = Mapping[str, Mapping[str, go.Figure]]
+"""By lens, then by name."""
+
+
+def document(checkpoint: Checkpoint, heads: Heads, parts: Sequence[LensPart], hindered: dict[str, str | None]) -> str:
+    """The report as HTML.
+
+    Parameters
+    ----------
+    checkpoint, heads
+        The model.
+    parts
+        What each lens that was run brought.
+    hindered
+        For every lens, why it does not apply, or None.
+    """
+    about, store = summary(checkpoint), Store()
+    results = {part.lens.name: part.result for part in parts if part.result is not None}
+    sources = page_classes(heads, results)
+    shown = sources[0] if sources else None
+    figures = {name: lens_figures(name, result, shown) for name, result in results.items()}
+    tables, behind = figure_tables(results, figures, heads.n_kv_heads < heads.n_heads)
+    data = PageData(HeadGrid.of(heads), results, names_by_head(sources), tables)
+    record = page_record(data, store)
+    sections = {
+        "model": model_section(about, hindered),
+        "findings": findings_section([f for part in parts for f in part.findings], lambda f: _place(f, figures)),
+        **{
+            chapter.name: _chapter(chapter, parts, figures, shown, store, behind)
+            for chapter in chapters_of(part.lens.name for part in parts)
+        },
+        "methods": methods_section([part.lens.name for part in parts], hindered, heads.provenance()),
+        "downloads": downloads_section(record, str(about.model)),
+    }
+    titles = {"model": "Model", "findings": "What stands out", "methods": "Methods", "downloads": "Downloads"}
+    titles |= {chapter.name: chapter.title for chapter in chapters_of(part.lens.name for part in parts)}
+    contents = {name: titles[name] for name in sections}
+    which = f" {heads.stack.name}" if len(about.stacks) > 1 else ""
+    subtitle = (
+        f"{about.family}{which}: {heads.n_layers} layers of {heads.n_heads} heads, {about.n_parameters:,} parameters"
+    )
+    return linked_page(about.model, subtitle, contents, list(sections.values()), record, store)
+
+
+def _place(finding: Finding, figures: Figures) -> tuple[str, str]:
+    """Where a finding is shown: its figure, or the section of its lens."""
+    named = finding.figure or next(iter(figures.get(finding.lens, {})), "")
+    if named not in figures.get(finding.lens, {}):
+        return finding.lens, LENSES[finding.lens].title if finding.lens in LENSES else finding.lens
+    return figure_id(finding.lens, named), named
+
+
+def _chapter(
+    chapter: Chapter,
+    parts: Sequence[LensPart],
+    figures: Figures,
+    classes: HeadClasses | None,
+    store: Store,
+    behind: Mapping[str, Mapping[str, str]],
+) -> Markup:
+    own = {part.lens.name: part for part in parts if part.lens.name in chapter.lenses}
+    sections = [
+        _lens_section(own[name], figures.get(name, {}), classes, store, behind.get(name, {})) for name in chapter.lenses
+    ]
+    return section(chapter.name, chapter.title, *sections)
+
+
+def _lens_section(
+    part: LensPart,
+    figures: Mapping[str, go.Figure],
+    classes: HeadClasses | None,
+    store: Store,
+    behind: Mapping[str, str],
+) -> Markup:
+    lens = part.lens
+    about = element("p", f"{lens.summary[0].upper()}{lens.summary[1:]}.", class_="lead")
+    if part.obstacle:
+        children = [about, element("p", f"Does not apply: {part.obstacle}.")]
+    else:
+        alternatives = {} if part.result is None else by_metric(lens.name, part.result, figures, classes)
+        blocks = figure_blocks(figures, store, lens.name, alternatives, behind)
+        notes = [_classes_note(classes)] if classes is not None and lens.name == "affinity" else []
+        children = [about, *map(finding_block, part.findings), *notes, *blocks]
+    return element("section", element("h2", lens.title, class_="lens"), *children, id_=lens.name)
+
+
+def _classes_note(classes: HeadClasses) -> Markup:
+    published = (
+        ""
+        if classes.source.startswith("detected")
+        else (" They were published for a model of this shape, and hold if it is this one.")
+    )
+    return element("p", f"Head classes: {classes.source}.{published}", class_="evidence")

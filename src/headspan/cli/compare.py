@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Output, Stack
+from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Force, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -42,20 +43,27 @@ def compare(
     seed: Annotated[int, typer.Option(help="Fixes the random changes.")] = 0,
     fold: Fold = "none",
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
+    force: Force = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
 ) -> None:
     """Compare two checkpoints: how far every head moved, edges gained and lost, spectra; beside a random change."""
-    from headspan.atomic import check_writable
+    from headspan.atomic import check_writable, refuse_existing
     from headspan.checkpoint import open_checkpoint
     from headspan.lenses import compare as lens
     from headspan.lenses.saving import ENDINGS
 
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, (*ENDINGS, ".html"))
+        refuse_existing(output, force)
     first, second = (open_checkpoint(source, config).heads(stack=stack).refolded(fold) for source in (before, after))
     result = lens.compute(first, second, leading=leading, null=null, level=level, draws=draws, seed=seed)
+    save_figures("compare", result, figures, figure_format, dark)
     if output is not None:
         _save(result, output)
     if as_json:

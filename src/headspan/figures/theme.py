@@ -102,7 +102,9 @@ def printed(figure: go.Figure, dark: bool = False) -> go.Figure:
     """A copy of `figure` with a background of its own, for a file that stands alone."""
     paper, ink, line = PRINTED[dark]
     copy = go.Figure(figure)
-    copy.update_layout(paper_bgcolor=paper, plot_bgcolor=paper, font_color=ink, modebar_remove=["all"])
+    copy.update_layout(paper_bgcolor=paper, plot_bgcolor=paper, font_color=ink)
+    # What is clicked on has no place on paper.
+    copy.layout.updatemenus = copy.layout.sliders = ()
     for update in (copy.update_xaxes, copy.update_yaxes):
         update(gridcolor=line, linecolor=line, zerolinecolor=line, tickcolor=line)
     copy.update_annotations(font_color=ink)

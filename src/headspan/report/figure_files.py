@@ -20,9 +20,11 @@ from headspan.figures.theme import printed
 from headspan.report.figure_block import figure_id
 
 FORMATS = ("svg", "png", "pdf")
-WIDTH = 680
-"""Pixels at 96 to the inch: 180 mm, two columns of a journal."""
-PNG_SCALE = 300 / 96
+WIDTH = 860
+"""Pixels that figures are laid out on, as on a page of ours."""
+PRINTED_SCALE = 680 / WIDTH
+"""To 180 mm at 96 pixels to the inch, two columns of a journal; letters of 13 pixels become 8 points."""
+PNG_SCALE = PRINTED_SCALE * 300 / 96
 """300 dots to the inch."""
 NEEDED = (
     "image files need kaleido and a Chromium or Chrome: pip install 'headspan[images]', install chromium, and if it is "
@@ -76,7 +78,7 @@ def _draw(figures: list[go.Figure], paths: list[Path], form: str) -> None:
     """Let a browser draw every figure; what it fails with is told in one line."""
     import kaleido
 
-    scale = PNG_SCALE if form == "png" else 1
+    scale = PNG_SCALE if form == "png" else PRINTED_SCALE
     specs: list[dict[str, Any]] = [
         {
             "fig": figure.to_dict(),

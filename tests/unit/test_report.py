@@ -29,9 +29,8 @@ HOSTILE = '</script><script>alert(1)</script><img src="http://example.org/x.png"
 
 
 @pytest.fixture(scope="module")
-def demo_html(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("report") / "report.html"
-    return write_report(headspan.open("demo"), path).read_text()
+def demo_html(demo_report: Path) -> str:
+    return demo_report.read_text()
 
 
 def scripts(html: str) -> list[Element]:

@@ -65,6 +65,7 @@ def _direction(result: xr.DataTree, pairing: str) -> Finding | None:
         p_value=p_value,
         evidence=f"Mean kernel {pairing} of composing pairs less that of pairs in the impossible order; p by permuting "
         "the order of the layers.",
+        figure="Scores beside chance",
         weight=0.6 if certain else 0.1,
     )
 
@@ -80,6 +81,7 @@ def _chance(result: xr.DataTree, pairing: str) -> Finding:
         chance=0.05,
         evidence="Share of pairs with q < 0.05 (Benjamini-Hochberg). Trained weights are anisotropic: the first share "
         "alone means little.",
+        figure="Scores beside chance",
         weight=0.3,
     )
 
@@ -96,6 +98,7 @@ def _hub(result: xr.DataTree) -> Finding | None:
         evidence=f"Mean excess of the kernel over chance: inlet {first['inlet']:.2f}, outlet {first['outlet']:.2f}; "
         "score their geometric mean.",
         reference=PAPER,
+        figure="Hubs",
         weight=0.7,
     )
 

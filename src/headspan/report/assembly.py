@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
@@ -35,8 +36,22 @@ Figures = Mapping[str, Mapping[str, go.Figure]]
 """By lens, then by name."""
 
 
+@dataclass(frozen=True)
+class Front:
+    """What a report is about, before any lens speaks."""
+
+    title: str
+    subtitle: str
+    model: Markup
+    """The section that says what the model is."""
+    grid: HeadGrid
+    provenance: Mapping[str, object]
+    classes: Sequence[HeadClasses] = ()
+    """Published or detected classes of heads; figures are coloured by the first."""
+
+
 def document(checkpoint: Checkpoint, heads: Heads, parts: Sequence[LensPart], hindered: dict[str, str | None]) -> str:
-    """The report as HTML.
+    """The report of a checkpoint as HTML.
 
     Parameters
     ----------
@@ -47,32 +62,41 @@ def document(checkpoint: Checkpoint, heads: Heads, parts: Sequence[LensPart], hi
     hindered
         For every lens, why it does not apply, or None.
     """
-    about, store = summary(checkpoint), Store()
+    about = summary(checkpoint)
+    which = f" {heads.stack.name}" if len(about.stacks) > 1 else ""
+    size = f"{heads.n_layers} layers of {heads.n_heads} heads, {about.n_parameters:,} parameters"
     results = {part.lens.name: part.result for part in parts if part.result is not None}
-    sources = page_classes(heads, results)
-    shown = sources[0] if sources else None
+    front = Front(
+        title=about.model,
+        subtitle=f"{about.family}{which}: {size}",
+        model=model_section(about, hindered),
+        grid=HeadGrid.of(heads),
+        provenance=heads.provenance(),
+        classes=page_classes(heads, results),
+    )
+    return report_page(front, parts, hindered)
+
+
+def report_page(front: Front, parts: Sequence[LensPart], hindered: dict[str, str | None]) -> str:
+    """A report as HTML out of its front and its parts."""
+    store, shown = Store(), front.classes[0] if front.classes else None
+    results = {part.lens.name: part.result for part in parts if part.result is not None}
     figures = {name: lens_figures(name, result, shown) for name, result in results.items()}
-    tables, behind = figure_tables(results, figures, heads.n_kv_heads < heads.n_heads)
-    data = PageData(HeadGrid.of(heads), results, names_by_head(sources), tables)
-    record = page_record(data, store)
+    tables, behind = figure_tables(results, figures, front.grid.grouped)
+    record = page_record(PageData(front.grid, results, names_by_head(front.classes), tables), store)
+    chapters = chapters_of(part.lens.name for part in parts)
+    found = [finding for part in parts for finding in part.findings]
     sections = {
-        "model": model_section(about, hindered),
-        "findings": findings_section([f for part in parts for f in part.findings], lambda f: _place(f, figures)),
-        **{
-            chapter.name: _chapter(chapter, parts, figures, shown, store, behind)
-            for chapter in chapters_of(part.lens.name for part in parts)
-        },
-        "methods": methods_section([part.lens.name for part in parts], hindered, heads.provenance()),
-        "downloads": downloads_section(record, str(about.model)),
+        "model": front.model,
+        "findings": findings_section(found, lambda finding: _place(finding, figures)),
+        **{each.name: _chapter(each, parts, figures, shown, store, behind) for each in chapters},
+        "methods": methods_section([part.lens.name for part in parts], hindered, front.provenance),
+        "downloads": downloads_section(record, front.title),
     }
     titles = {"model": "Model", "findings": "What stands out", "methods": "Methods", "downloads": "Downloads"}
-    titles |= {chapter.name: chapter.title for chapter in chapters_of(part.lens.name for part in parts)}
+    titles |= {chapter.name: chapter.title for chapter in chapters}
     contents = {name: titles[name] for name in sections}
-    which = f" {heads.stack.name}" if len(about.stacks) > 1 else ""
-    subtitle = (
-        f"{about.family}{which}: {heads.n_layers} layers of {heads.n_heads} heads, {about.n_parameters:,} parameters"
-    )
-    return linked_page(about.model, subtitle, contents, list(sections.values()), record, store)
+    return linked_page(front.title, front.subtitle, contents, list(sections.values()), record, store)
 
 
 def _place(finding: Finding, figures: Figures) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import xarray as xr
 
@@ -28,7 +28,7 @@ def _detected(result: xr.Dataset | xr.DataTree | None) -> HeadClasses | None:
     return HeadClasses({name.replace("_", " "): heads for name, heads in found.classes.items()}, found.source)
 
 
-def names_by_head(sources: list[HeadClasses]) -> dict[str, list[str]]:
+def names_by_head(sources: Sequence[HeadClasses]) -> dict[str, list[str]]:
     """Head label -> all its classes."""
     found: dict[str, list[str]] = {}
     for source in sources:

@@ -27,9 +27,9 @@ from headspan.report.store import Store, json_text
 TITLE_HEIGHT = 36
 """Pixels that plotly would use for the title."""
 TOP_MARGIN = 64
-LEAST_WIDTHS = {1: "0", 2: "34rem"}
-WIDEST = "46rem"
-"""Panels side by side need room: the box of a figure scrolls where the screen is narrower than this."""
+LEAST_WIDTHS = {1: "0"}
+WIDEST = "40rem"
+"""Of a figure whose panels cannot be laid out anew: its box scrolls where the screen is narrower."""
 
 
 def figure_blocks(
@@ -69,7 +69,7 @@ def figure_id(prefix: str, name: str) -> str:
 
 def drawing_scripts() -> list[Markup]:
     """What a page with figures needs at its end, where nothing but the figures is to be drawn."""
-    return [plotly_script(), *scripts("store.js", "figures.js", "start_figures.js")]
+    return [plotly_script(), *scripts("store.js", "panels.js", "figures.js", "start_figures.js")]
 
 
 def plotly_script() -> Markup:
@@ -90,8 +90,9 @@ def _block(
         for metric, figure in figures.items()
         if _title(figure)
     ]
-    words = f"Save the data of {name} as CSV"
-    button = [element("button", "CSV", type_="button", data_csv=table, aria_label=words)] if table else []
+    words = {"type_": "button", "aria_label": f"Save the data of {name} as CSV"}
+    # Without a table of its own a figure is saved as what it draws; without a store the page has no script for that.
+    button = [] if store is None else [element("button", "CSV", **words, **({"data_csv": table} if table else {}))]
     return element(
         "figure",
         element("div", element("h3", name), *button, class_="figure-head"),
@@ -122,10 +123,12 @@ def _rich(title: str) -> Markup:
 
 def _spec(figure: go.Figure, store: Store | None) -> Any:
     """A figure as JSON values, transparent, as wide as its box, its title left to the page."""
-    drawn = go.Figure(figure).update_layout(
-        width=None, autosize=True, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", title=None
-    )
-    top = (figure.layout.margin.t if figure.layout.margin.t is not None else TOP_MARGIN) - TITLE_HEIGHT
-    drawn.update_layout(margin_t=max(top, 8), height=int(figure.layout.height or 450) - TITLE_HEIGHT)
-    document = json.loads(str(drawn.to_json()))
+    document = json.loads(str(figure.to_json()))
+    layout = document["layout"]
+    for name in ("width", "title"):
+        layout.pop(name, None)
+    layout |= {"autosize": True, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
+    margin = layout.setdefault("margin", {})
+    margin["t"] = max(margin.get("t", TOP_MARGIN) - TITLE_HEIGHT, 8)
+    layout["height"] = layout.get("height", 450) - TITLE_HEIGHT
     return document if store is None else store.figure(document)

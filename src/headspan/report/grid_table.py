@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headspan.dims import DST_HEAD, DST_LAYER, HEAD, KV_HEAD, LAYER, SRC_HEAD, SRC_LAYER, HeadLabel
+from headspan.dims import DST_HEAD, DST_LAYER, HEAD, KV_HEAD, LAYER, SRC_HEAD, SRC_LAYER
+from headspan.lenses.affinity.edges import head_labels
 
 SIDES = {"src": (SRC_LAYER, SRC_HEAD), "dst": (DST_LAYER, DST_HEAD)}
 
@@ -54,18 +55,8 @@ def _labels(grid: dict[str, np.ndarray], grouped: bool) -> dict[str, np.ndarray]
     """Labels of the heads that a grid runs over."""
     found: dict[str, np.ndarray] = {}
     if LAYER in grid and (HEAD in grid or KV_HEAD in grid):
-        found["label"] = labels(grid[LAYER], grid[HEAD if HEAD in grid else KV_HEAD], grouped and HEAD not in grid)
+        found["label"] = head_labels(grid[LAYER], grid[HEAD if HEAD in grid else KV_HEAD], grouped and HEAD not in grid)
     for side, (layer, head) in SIDES.items():
         if head in grid and (layer in grid or LAYER in grid):
-            found[side] = labels(grid[layer if layer in grid else LAYER], grid[head], False)
+            found[side] = head_labels(grid[layer if layer in grid else LAYER], grid[head], False)
     return found
-
-
-def labels(layers: np.ndarray, heads: np.ndarray, kv: bool) -> np.ndarray:
-    """`L4H7` for every layer and head, each distinct one written once."""
-    if not len(layers):
-        return np.array([], dtype=object)
-    width = int(heads.max()) + 1
-    codes, places = np.unique(layers.astype(np.int64) * width + heads, return_inverse=True)
-    written = [str(HeadLabel(int(code) // width, int(code) % width, kv)) for code in codes]
-    return np.array(written, dtype=object)[places]

@@ -24,6 +24,7 @@ SCRIPTS = (
     "state.js",
     "words.js",
     "pairs.js",
+    "panels.js",
     "figures.js",
     "naming.js",
     "sieve.js",

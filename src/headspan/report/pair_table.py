@@ -8,10 +8,9 @@ import xarray as xr
 
 from headspan.dims import COMPOSING, PAIR_DIMS
 from headspan.lenses.affinity import VARIABLES
-from headspan.lenses.affinity.edges import pairing_node, pairings_of
+from headspan.lenses.affinity.edges import head_labels, pairing_node, pairings_of
 from headspan.lenses.affinity.lens import NULLS
 from headspan.lenses.affinity.tables import metrics_of
-from headspan.report.grid_table import labels
 
 STRONGEST_PAIRS = 5000
 
@@ -46,8 +45,8 @@ def _part(result: xr.DataTree, pairing: str, most: int | None) -> pd.DataFrame:
     src_layer, dst_layer = node["src_layer"].values[at[0]], node["dst_layer"].values[at[2]]
     columns = {
         "pairing": np.full(len(there), pairing, dtype=object),
-        "src": labels(src_layer, at[1], bool(node.attrs["src_kv"])),
-        "dst": labels(dst_layer, at[3], bool(node.attrs["dst_kv"])),
+        "src": head_labels(src_layer, at[1], bool(node.attrs["src_kv"])),
+        "dst": head_labels(dst_layer, at[3], bool(node.attrs["dst_kv"])),
         "src_layer": src_layer,
         "src_head": at[1],
         "dst_layer": dst_layer,

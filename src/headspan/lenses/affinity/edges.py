@@ -42,8 +42,8 @@ def edges(result: xr.DataTree, pairing: str, metric: str = "pk", top: int | None
     at = tuple(where.T)
     src_layer, dst_layer = node["src_layer"].values[where[:, 0]], node["dst_layer"].values[where[:, 2]]
     columns = {
-        "src": _labels(src_layer, where[:, 1], bool(node.attrs["src_kv"])),
-        "dst": _labels(dst_layer, where[:, 3], bool(node.attrs["dst_kv"])),
+        "src": head_labels(src_layer, where[:, 1], bool(node.attrs["src_kv"])),
+        "dst": head_labels(dst_layer, where[:, 3], bool(node.attrs["dst_kv"])),
         "src_layer": src_layer,
         "src_head": where[:, 1],
         "dst_layer": dst_layer,
@@ -57,8 +57,12 @@ def edges(result: xr.DataTree, pairing: str, metric: str = "pk", top: int | None
     return pd.DataFrame(columns)
 
 
-def _labels(layers: np.ndarray, heads: np.ndarray, kv: bool) -> list[str]:
-    return [str(HeadLabel(int(layer), int(head), kv)) for layer, head in zip(layers, heads, strict=True)]
+def head_labels(layers: np.ndarray, heads: np.ndarray, kv: bool = False) -> np.ndarray:
+    """`L4H7` for every layer and head as an array of strings; each distinct one is written once, for speed."""
+    width = int(heads.max(initial=0)) + 1
+    codes, places = np.unique(layers.astype(np.int64) * width + heads, return_inverse=True)
+    written = [str(HeadLabel(int(code) // width, int(code) % width, kv)) for code in codes]
+    return np.array(written, dtype=object)[places]
 
 
 def top_edges(result: xr.DataTree, pairing: str, metric: str = "pk", top: int = 20) -> pd.DataFrame:

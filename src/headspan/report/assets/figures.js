@@ -5,14 +5,14 @@ headspan.figures = (() => {
   const config = {responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
   const all = [...document.querySelectorAll("figure.figure")];
+  const box = (figure) => figure.querySelector(".plot");
   const near = new Set();
   const stored = new Map();
   const waiting = [];
   const after = [];
   let busy = false;
   const hooks = {dress: (figure, spec) => spec, metric: () => null};
-
-  const box = (figure) => figure.querySelector(".plot");
+  const least = new Map(all.map((figure) => [figure, box(figure).style.minWidth]));
 
   /* The figure as it is stored, for the score that is looked at; read once. */
   function spec(figure) {
@@ -27,7 +27,12 @@ headspan.figures = (() => {
   function draw(figure) {
     const place = box(figure);
     const first = place.dataset.drawn !== "yes";
-    const shown = hooks.dress(figure, spec(figure));
+    const room = place.parentElement.clientWidth;
+    const dressed = hooks.dress(figure, spec(figure));
+    const shown = headspan.panels.laid(dressed, room);
+    // A figure whose panels found room needs no width of its own.
+    place.style.minWidth = headspan.panels.panels(dressed) ? "0" : least.get(figure);
+    place.style.height = `${shown.layout.height}px`;
     delete figure.dataset.stale;
     const done = Plotly.react(place, shown.data, shown.layout, config);
     if (first) {
@@ -75,8 +80,18 @@ headspan.figures = (() => {
       }
     }, {rootMargin: "60% 0px"});
     for (const figure of all) observer.observe(figure);
+    let width = innerWidth, timer = null;
+    window.addEventListener("resize", () => {
+      clearTimeout(timer);
+      if (innerWidth !== width) timer = setTimeout(() => {
+        width = innerWidth;
+        refresh();
+      }, 200);
+    });
     window.addEventListener("beforeprint", () => all.filter(needs).forEach(draw));
   }
 
-  return {all, box, spec, draw, refresh, start, hooks, whenDrawn: (action) => after.push(action)};
+  const idle = () => !busy && ![...near].some(needs);
+
+  return {all, box, spec, draw, refresh, start, idle, hooks, whenDrawn: (action) => after.push(action)};
 })();

@@ -16,7 +16,7 @@ headspan.state = (() => {
 
   function parsed(fragment) {
     const found = initial();
-    if (!fragment.includes("=")) return {...found, at: decodeURIComponent(fragment) || null};
+    if (!fragment.includes("=")) return {...found, at: fragment || null};
     const given = new URLSearchParams(fragment);
     const head = (name) => headspan.labels.read(given.get(name) ?? "")?.label ?? null;
     found.head = head("head");

@@ -8,7 +8,7 @@ SOURCES := pyproject.toml constraints.txt
 .PHONY: demo demo-model test test-slow check bench docs clean
 
 demo: $(VENV)/.installed
-	$(BIN)/headspan report demo -o report.html
+	$(BIN)/headspan report demo -o report.html --force
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -19,8 +19,19 @@ if TYPE_CHECKING:
     from headspan.checkpoint.families import Layout
     from headspan.checkpoint.families import register as register_family
     from headspan.heads import Heads
+    from headspan.report.showing import describe, show
 
-__all__ = ["Checkpoint", "Heads", "HeadspanError", "Layout", "__version__", "open", "register_family"]
+__all__ = [
+    "Checkpoint",
+    "Heads",
+    "HeadspanError",
+    "Layout",
+    "__version__",
+    "describe",
+    "open",
+    "register_family",
+    "show",
+]
 
 _LAZY = {
     "open": ("headspan.checkpoint", "open_checkpoint"),
@@ -28,6 +39,8 @@ _LAZY = {
     "Layout": ("headspan.checkpoint.families", "Layout"),
     "register_family": ("headspan.checkpoint.families", "register"),
     "Heads": ("headspan.heads", "Heads"),
+    "show": ("headspan.report.showing", "show"),
+    "describe": ("headspan.report.showing", "describe"),
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Model, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -40,6 +41,9 @@ def affinity(
     fold: Fold = "none",
     delta: Delta = 0,
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
@@ -54,6 +58,7 @@ def affinity(
 
     if metric not in METRICS or null not in lens.NULLS or top < 1:
         raise ShapeError("--metric is pk, cs or both; --null is haar or anticausal; --top is at least 1")
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, (*ENDINGS, ".graphml"))
     heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
@@ -61,6 +66,7 @@ def affinity(
     result = lens.compute(heads, pairings=pairing, metrics=METRICS[metric], delta=delta)
     extra = _class_extras(result, classes, top)
     extra |= _stability_extras(result, heads, top, delta, robustness, sensitivity)
+    save_figures("affinity", result, figures, figure_format, dark)
     if output is not None:
         _save(result, output, top, null)
     if as_json:

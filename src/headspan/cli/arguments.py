@@ -32,3 +32,4 @@ Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Also write the result; the ending says how (.nc, .csv, .json, ...)."),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an output that is there already.")]

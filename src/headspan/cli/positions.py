@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Model, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -32,6 +33,9 @@ def positions(
     seed: Annotated[int, typer.Option(help="Fixes chance draws and samples.")] = 0,
     fold: Fold = "none",
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
@@ -44,6 +48,7 @@ def positions(
     from headspan.lenses import positions as lens
     from headspan.lenses.saving import ENDINGS, save_result
 
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, ENDINGS)
     checkpoint = open_checkpoint(model, config)
@@ -52,6 +57,7 @@ def positions(
         raise UnsupportedModel(f"the positions lens does not apply to '{checkpoint.source}': {obstacle}")
     heads = checkpoint.heads(stack=stack).refolded(fold)
     result = lens.compute(heads, k=k, centring=centring, full=full, seed=seed)
+    save_figures("positions", result, figures, figure_format, dark)
     if output is not None:
         save_result(result, output, table=lens.table, as_json=lens.as_json)
     document = lens.as_json(result)

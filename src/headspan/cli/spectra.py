@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Model, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -55,6 +56,9 @@ def spectra(
     fold: Fold = "none",
     delta: Delta = 0,
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
@@ -65,10 +69,12 @@ def spectra(
     from headspan.lenses import spectra as lens
     from headspan.lenses.saving import ENDINGS, save_result
 
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, ENDINGS)
     heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
     result = lens.compute(heads, matrices=matrix, delta=delta, init=init, power_law=power_law, seed=seed)
+    save_figures("spectra", result, figures, figure_format, dark)
     if output is not None:
         save_result(result, output, table=lens.table, as_json=lens.as_json)
     if as_json:

@@ -16,6 +16,7 @@ import xarray as xr
 
 from headspan.dims import COMPOSING
 from headspan.errors import one_line
+from headspan.figures.class_curves import precision_recall
 from headspan.figures.pair_matrices import affinity_matrices
 from headspan.figures.pairings import (
     METRIC_NAMES,
@@ -65,6 +66,9 @@ def figures(result: xr.DataTree, classes: Mapping[str, str] | None = None) -> di
     drawn["Scores beside chance"] = score_distributions(result)
     if len(_hubs(result, 1)):
         drawn["Hubs"] = hub_ranking(result, classes)
+    curves = precision_recall(result, classes) if classes else None
+    if curves is not None:
+        drawn["Classes found by affinity"] = curves
     return drawn
 
 

@@ -1,6 +1,6 @@
 """A report: every lens that applies to a checkpoint, with its findings and figures, as one HTML file.
 
-1. Each lens is computed in turn.
+1. Each lens is computed in turn, or its result taken from an earlier run that was interrupted (`kept_results.py`).
 2. The page is put together out of the results (`assembly.py`) and written whole.
 """
 
@@ -16,6 +16,7 @@ from headspan.errors import DegenerateSubspace, UnsupportedModel
 from headspan.findings import findings_of
 from headspan.lenses import LENSES, Lens, lens, obstacles
 from headspan.report.assembly import document
+from headspan.report.kept_results import KeptResults
 from headspan.report.lens_part import LensPart
 from headspan.report.subjects import NotRun, Subjects
 
@@ -29,6 +30,8 @@ def write_report(
     progress: Callable[[str], None] = lambda lens: None,
     stack: str | None = None,
     also: Sequence[str] = (),
+    kept: KeptResults | None = None,
+    watch: Callable[[str, xr.Dataset | xr.DataTree], None] | None = None,
 ) -> Path:
     """Run every lens that applies and write the page to `path`, whole or not at all.
 
@@ -44,6 +47,10 @@ def write_report(
         Which stack, for a model with several.
     also
         Names of lenses that a report leaves out unless they are asked for.
+    kept
+        Where results are kept until the page is written; an interrupted run is then taken up by the next.
+    watch
+        Called with the name of each lens and its result.
     """
     check_writable(path)
     hindered, heads, parts = obstacles(checkpoint, stack), checkpoint.heads(stack=stack), []
@@ -54,18 +61,22 @@ def write_report(
             hindered[each.name] = f"it takes minutes and was not asked for; use --also {each.name}"
         if hindered[each.name] is None:
             progress(each.title)
-            parts.append(_part(each, subjects))
+            parts.append(_part(each, subjects, kept))
+            if watch is not None and parts[-1].result is not None:
+                watch(each.name, parts[-1].result)
     hindered |= {part.lens.name: part.obstacle for part in parts if part.obstacle}
     page = document(checkpoint, heads, parts, hindered)
     with written_whole(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
+    if kept is not None:
+        kept.clear()
     return path
 
 
-def _part(lens: Lens, subjects: Subjects) -> LensPart:
+def _part(lens: Lens, subjects: Subjects, kept: KeptResults | None) -> LensPart:
     """A lens's result and findings. Weights too small for a quantity are a fact about the model, not a failure."""
     try:
-        result = _result(lens, subjects)
+        result = _result(lens, subjects) if kept is None else kept.result(lens.name, lambda: _result(lens, subjects))
     except (DegenerateSubspace, NotRun, UnsupportedModel) as reason:
         return LensPart(lens, obstacle=str(reason))
     return LensPart(lens, findings_of(lens.name, result), result)

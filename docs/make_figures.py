@@ -61,7 +61,7 @@ def renamed(drawn: Mapping[str, go.Figure], **names: str) -> Figures:
 
 
 def affinity() -> Figures:
-    """GPT-2 small with the classes of Wang et al. and, smaller, the demo model."""
+    """GPT-2 small with published head classes and, smaller, the demo model."""
     from headspan.figures.affinity import hub_ranking, wiring_diagram
     from headspan.lenses import affinity
     from headspan.lenses.affinity.head_classes import default_labels
@@ -224,6 +224,7 @@ def few_colours(png: bytes) -> bytes:
 
 def draw(name: str, figure: go.Figure) -> Path:
     """Write the smaller of both forms, and remove the other one of an earlier drawing."""
+    figure = go.Figure(figure).update_layout(updatemenus=[])  # menus do nothing in an image
     shape = {"width": WIDTH, "height": figure.layout.height or 450}
     forms = {
         ".svg": pio.to_image(figure, "svg", **shape),

@@ -2,8 +2,8 @@
 
 1. Every subject below opens a model, computes a result and returns figures by file name. Real models are looked for
    where the tests look for them (`HEADSPAN_MODELS`); a subject whose model is not at hand is left out, and says so.
-2. Kaleido draws each figure twice, as SVG and as PNG of twice the size, with a transparent ground, so that one file fits
-   a light and a dark page.
+2. Kaleido draws each figure twice, as SVG and as PNG of twice the size, with a transparent ground, so that one file
+   fits a light and a dark page.
 3. The PNG is reduced to 256 colours; the smaller of the two files is kept in `docs/images`.
 
 The images are committed: pages build without models, without a browser and without a network.

@@ -1,8 +1,8 @@
 """The reference of a package, made from the code: every public name, so that none can be forgotten.
 
-`{package-reference} headspan.subspaces` documents a package's `__all__`. With `:modules:` it also documents every module
-below the package that is not private: what `__all__` names there, else the public classes and functions it defines. A
-module all of whose names a package above has already documented is left out.
+`{package-reference} headspan.subspaces` documents a package's `__all__`. With `:modules:` it also documents every
+module below the package that is not private: what `__all__` names there, else the public classes and functions it
+defines. A thing that a package above offers too stands there alone; `:exclude:` leaves out what another page documents.
 
 Docstrings are written to be read in an editor: `code` between single backquotes, |x| for a norm, x_i for an index. Here
 they become reStructuredText that says the same: code as literals, other signs escaped.
@@ -15,7 +15,7 @@ import pkgutil
 import re
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -24,6 +24,8 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 CODE = re.compile(r"(``[^`]+``|`[^`]+`|:[a-z:]+:`[^`]+`)")
+HIDDEN_COLON = "\ue000"
+"""Napoleon takes what stands before a colon in a property's docstring for a type; it does not see this one."""
 SIGNS = re.compile(r"(?<!\\)([|*]|(?<=\w)_(?=\W|$))")
 
 
@@ -75,7 +77,7 @@ class PackageReference(SphinxDirective):
     """`{package-reference} NAME`: see the module."""
 
     required_arguments = 1
-    option_spec = {"modules": directives.flag, "exclude": directives.unchanged, "untitled": directives.flag}
+    option_spec: ClassVar = {"modules": directives.flag, "exclude": directives.unchanged, "untitled": directives.flag}
 
     def run(self) -> list[nodes.Node]:
         excluded = self.options.get("exclude", "").split()
@@ -132,10 +134,17 @@ def _escaped(line: str) -> str:
 
 def _rewrite(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     lines[:] = plain_signs(lines)
+    if what in ("property", "attribute"):
+        lines[:] = [line.replace(":", HIDDEN_COLON) for line in lines]
+
+
+def _restore(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    lines[:] = [line.replace(HIDDEN_COLON, ":") for line in lines]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directive; docstrings are rewritten before napoleon reads their sections."""
     app.add_directive("package-reference", PackageReference)
     app.connect("autodoc-process-docstring", _rewrite, priority=100)
+    app.connect("autodoc-process-docstring", _restore, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

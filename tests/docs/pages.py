@@ -1,9 +1,10 @@
-"""Pages of the documentation as code: their blocks, what these print, and whether a printed line is the one on the page.
+"""Pages of the documentation as code: their blocks, what these print, and whether that is what the page says.
 
 1. A page's ```python blocks run one after another in one namespace. A ```text block right after one is what it prints.
-2. A ```console block has lines that begin with `$ headspan`, each followed by what the command prints; `...` on a line of
-   its own stands for lines left out.
-3. Words must be equal. Numbers may differ by one unit of the last digit on the page: another processor rounds otherwise.
+2. A ```console block has lines that begin with `$ headspan`, each followed by what the command prints; `...` on a line
+   of its own stands for lines left out.
+3. Words must be equal. Numbers may differ by one unit of the last digit on the page: another processor rounds
+   otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from headspan.cli.main import app
 
 DOCS = Path(__file__).parents[2] / "docs"
 FENCE = re.compile(r"^(`{3,})(\S*)[^\n]*\n(.*?)^\1 *$", re.MULTILINE | re.DOTALL)
-NUMBER = re.compile(r"[-+−]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
+NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -118,11 +119,13 @@ def _same(wanted: str, found: str) -> bool:
     numbers, others = NUMBER.findall(wanted), NUMBER.findall(found)
     if NUMBER.sub("#", wanted) != NUMBER.sub("#", found) or len(numbers) != len(others):
         return wanted == found
-    return all(abs(_value(one) - _value(other)) <= 1.001 * _unit(one) for one, other in zip(numbers, others, strict=True))
+    return all(
+        abs(_value(one) - _value(other)) <= 1.001 * _unit(one) for one, other in zip(numbers, others, strict=True)
+    )
 
 
 def _value(text: str) -> float:
-    return float(text.replace(",", "").replace("−", "-"))
+    return float(text.replace(",", ""))
 
 
 def _unit(text: str) -> float:

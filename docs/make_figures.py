@@ -224,7 +224,8 @@ def few_colours(png: bytes) -> bytes:
 
 def draw(name: str, figure: go.Figure) -> Path:
     """Write the smaller of both forms, and remove the other one of an earlier drawing."""
-    figure = go.Figure(figure).update_layout(updatemenus=[])  # menus do nothing in an image
+    figure = go.Figure(figure)
+    figure.layout.updatemenus = ()  # menus do nothing in an image
     shape = {"width": WIDTH, "height": figure.layout.height or 450}
     forms = {
         ".svg": pio.to_image(figure, "svg", **shape),

@@ -101,7 +101,7 @@ def _source(module: ModuleType, names: list[str]) -> StringList:
         elif inspect.isfunction(found):
             lines += [f".. autofunction:: {path}", ""]
         else:
-            lines += [f".. py:data:: {path}", ""]
+            lines += [f".. py:data:: {name}", ""]
             if isinstance(found, (int, float, str, tuple)) and len(repr(found)) < 70:
                 lines += [f"   ``{found!r}``", ""]
     # myst parses what a directive nests as Markdown; this is reStructuredText.

@@ -192,13 +192,13 @@ def gaussian() -> Figures:
 
 
 def lab() -> Figures:
-    """One run of the preset `fast`, seed 0, with its perturbations."""
+    """One run of the preset `default`, seed 0, with its perturbations: some minutes of training."""
     from headspan.lab.recipe import preset
     from headspan.lab.session import run_once
     from headspan.lab.study import study
 
     with tempfile.TemporaryDirectory() as folder:
-        run_once(preset("fast").changed(seed=0), Path(folder) / "run")
+        run_once(preset("default").changed(seed=0), Path(folder) / "run")
         drawn = figures_of("lab", study(Path(folder) / "run"))
     return renamed(
         drawn,

@@ -34,13 +34,16 @@ def public_names(module: ModuleType) -> list[str]:
     if hasattr(module, "__all__"):
         return [name for name in module.__all__ if not name.startswith("__")]
     own = [
-        (inspect.getsourcelines(found)[1], name)
+        (inspect.getsourcelines(inspect.unwrap(found))[1], name)
         for name, found in vars(module).items()
-        if not name.startswith("_")
-        and (inspect.isclass(found) or inspect.isfunction(found))
-        and found.__module__ == module.__name__
+        if not name.startswith("_") and _has_docstring(found) and found.__module__ == module.__name__
     ]
     return [name for _, name in sorted(own)]
+
+
+def _has_docstring(found: Any) -> bool:
+    """Classes and functions, cached ones too; not plain values, whose docstring is that of their type."""
+    return inspect.isclass(found) or inspect.isfunction(inspect.unwrap(found) if callable(found) else found)
 
 
 def modules_below(package: ModuleType) -> list[ModuleType]:
@@ -66,7 +69,7 @@ def listed(package: str, with_modules: bool) -> list[tuple[ModuleType, list[str]
 
 def _unseen(found: Any, seen: set[int]) -> bool:
     """True the first time a class or function is met; plain values may repeat."""
-    if not (inspect.isclass(found) or inspect.isfunction(found)):
+    if not _has_docstring(found):
         return not inspect.ismodule(found)
     new = id(found) not in seen
     seen.add(id(found))
@@ -98,7 +101,7 @@ def _source(module: ModuleType, names: list[str]) -> StringList:
         path = f"{module.__name__}.{name}"
         if inspect.isclass(found):
             lines += [f".. autoclass:: {path}", "   :members:", ""]
-        elif inspect.isfunction(found):
+        elif _has_docstring(found):
             lines += [f".. autofunction:: {path}", ""]
         else:
             lines += [f".. py:data:: {name}", ""]

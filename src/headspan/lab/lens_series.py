@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import xarray as xr
@@ -19,11 +20,18 @@ from headspan.errors import DegenerateSubspace, HeadspanError
 from headspan.lenses import LENSES, obstacles
 from headspan.threads import one_thread
 
-CHEAP = ("ranks", "affinity", "positions", "spectra")
-"""Lenses that take well under a second on a lab model; `similarity` draws many random models and takes some."""
+TRACKED: Mapping[str, Mapping[str, Any]] = {
+    "ranks": {},
+    "affinity": {},
+    "similarity": {"maps": False},
+    "positions": {},
+    "spectra": {},
+}
+"""Lenses that follow a run, with their options: together about half a second per checkpoint. Maps of heads would take
+seconds, and those of two steps cannot be laid on one another."""
 
 
-def lens_series(checkpoints: Mapping[int, Path], lenses: Sequence[str] = CHEAP) -> xr.DataTree:
+def lens_series(checkpoints: Mapping[int, Path], lenses: Sequence[str] = tuple(TRACKED)) -> xr.DataTree:
     """Lens results along training.
 
     Parameters
@@ -63,7 +71,7 @@ def _nodes(name: str, heads: object) -> dict[str, xr.Dataset]:
     """A lens's result as datasets by path; nothing where the weights are too degenerate for it."""
     try:
         with one_thread():
-            result = LENSES[name].compute(heads)  # type: ignore[arg-type]
+            result = LENSES[name].compute(heads, **TRACKED.get(name, {}))  # type: ignore[arg-type]
     except DegenerateSubspace:
         return {}
     if isinstance(result, xr.Dataset):

@@ -1,8 +1,9 @@
 """Everything that is asked of a finished run, as one tree: its record, and what perturbing the model shows.
 
 Nodes: the root is the record (dim `step`); `transition` its change point with lags; the others are the experiments of
-`EXPERIMENTS`. An experiment that a run does not allow (no gap, one layer, no checkpoint on the plateau) is left out,
-and the root says why in `<name>_left_out`.
+`EXPERIMENTS`, and `study_<name>` those that were asked for by name and kept (`training_studies`). An experiment that a
+run does not allow (no gap, one layer, no checkpoint on the plateau) is left out, and the root says why in
+`<name>_left_out`.
 """
 
 from __future__ import annotations
@@ -77,14 +78,18 @@ class Bench:
         )
 
     def before(self) -> LabModel:
-        """The last kept model from well before the transition: at most nine tenths of the way, and trained at all."""
+        """The last kept model from well before the transition."""
+        return open_model(self.checkpoints[self.plateau_step()])
+
+    def plateau_step(self) -> int:
+        """The last kept step well before the transition: at most nine tenths of the way, and trained at all."""
         if not self.at.found:
             raise HeadspanError("the run has no transition to look before; train longer")
         latest = min(0.9 * self.at.step, self.at.step - 3 * self.at.width)
         early = [step for step in self.checkpoints if 0 < step <= latest]
         if not early:
             raise HeadspanError(f"no checkpoint was kept before step {self.at.step:.0f}; use a smaller save_every")
-        return open_model(self.checkpoints[early[-1]])
+        return early[-1]
 
 
 def study(folder: Path) -> xr.DataTree:
@@ -97,7 +102,18 @@ def study(folder: Path) -> xr.DataTree:
             nodes[name] = experiment(bench)
         except HeadspanError as reason:
             left_out[f"{name}_left_out"] = str(reason)
-    return xr.DataTree.from_dict({"/": bench.track.assign_attrs(left_out), **nodes})
+    return xr.DataTree.from_dict({"/": bench.track.assign_attrs(left_out), **nodes, **kept_studies(folder)})
+
+
+def study_file(folder: Path, name: str) -> Path:
+    """Where a study asked for by name is kept in a run's folder."""
+    return folder / f"study-{name}.nc"
+
+
+def kept_studies(folder: Path) -> dict[str, xr.Dataset]:
+    """Studies that lie in a run's folder, as `study_<name>`."""
+    found = sorted(folder.glob(study_file(folder, "*").name))
+    return {file.stem.replace("-", "_", 1): open_track(file) for file in found}
 
 
 def final_sizes(track: xr.Dataset) -> tuple[int, int] | None:

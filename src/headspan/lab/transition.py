@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import OptimizeWarning, curve_fit
-from scipy.special import expit
-from scipy.stats import t as student
+from scipy.special import expit, stdtrit
 
 from headspan.errors import HeadspanError
 
@@ -50,13 +49,26 @@ def _curve(t: np.ndarray, a: float, b: float, tau: float, log_w: float) -> np.nd
     return values
 
 
-def _fitted(t: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+def _slopes(t: np.ndarray, a: float, b: float, tau: float, log_w: float) -> np.ndarray:
+    """Derivatives of the curve by a, b, tau and log w, [n, 4]."""
+    at = (t - tau) * np.exp(-log_w)
+    risen = expit(at)
+    steep = (b - a) * risen * (1 - risen)
+    return np.stack([1 - risen, risen, -steep * np.exp(-log_w), -steep * at], axis=1)
+
+
+def _guess(t: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Where the fit starts: the ends of the curve, where it crosses the middle, a thirtieth of the whole as width."""
+    halfway = (y[0] + y[-1]) / 2
+    crossing = t[int(np.argmax(y >= halfway))] if y[-1] >= y[0] else t[int(np.argmax(y <= halfway))]
+    return np.array([y[0], y[-1], crossing, np.log((t[-1] - t[0]) / 30)])
+
+
+def _fitted(t: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray | None:
     """Parameters a, b, tau, log w; None where least squares does not settle or the step lies outside the data."""
     import warnings
 
     span = t[-1] - t[0]
-    halfway = (y[0] + y[-1]) / 2
-    crossing = t[int(np.argmax(y >= halfway))] if y[-1] >= y[0] else t[int(np.argmax(y <= halfway))]
     narrowest = np.log(np.diff(t).min() / 8)
     try:
         with warnings.catch_warnings():
@@ -65,7 +77,8 @@ def _fitted(t: np.ndarray, y: np.ndarray) -> np.ndarray | None:
                 _curve,
                 t,
                 y,
-                p0=(y[0], y[-1], crossing, np.log(span / 30)),
+                p0=start,
+                jac=_slopes,
                 bounds=([-np.inf, -np.inf, t[0], narrowest], [np.inf, np.inf, t[-1], np.log(span)]),
                 max_nfev=400,
             )
@@ -94,25 +107,25 @@ def change_point(step: np.ndarray, values: np.ndarray, seed: int = 0, draws: int
     t, y = t[known], y[known]
     if len(t) < 8 or np.ptp(y) == 0:
         return NONE
-    fit = _fitted(t, y)
+    fit = _fitted(t, y, _guess(t, y))
     if fit is None:
         return NONE
     residual = y - _curve(t, *fit)
     explained = 1 - residual.var() / y.var()
     if explained < LEAST_EXPLAINED:
         return NONE
-    low, high = _interval(t, _curve(t, *fit), residual, seed, draws)
+    low, high = _interval(t, fit, residual, seed, draws)
     return ChangePoint(float(fit[2]), low, high, float(np.exp(fit[3])), float(fit[0]), float(fit[1]), float(explained))
 
 
-def _interval(t: np.ndarray, curve: np.ndarray, residual: np.ndarray, seed: int, draws: int) -> tuple[float, float]:
+def _interval(t: np.ndarray, fit: np.ndarray, residual: np.ndarray, seed: int, draws: int) -> tuple[float, float]:
     """Quantiles of tau over curves whose residuals are shuffled in blocks."""
-    random, n = np.random.default_rng(seed), len(t)
+    random, n, curve = np.random.default_rng(seed), len(t), _curve(t, *fit)
     taus = []
     for _ in range(draws):
         starts = random.integers(0, max(n - BLOCK, 1), size=-(-n // BLOCK))
         noise = np.concatenate([residual[start : start + BLOCK] for start in starts])[:n]
-        again = _fitted(t, curve + np.resize(noise, n))
+        again = _fitted(t, curve + np.resize(noise, n), fit)
         if again is not None:
             taus.append(again[2])
     if len(taus) < 2:
@@ -150,7 +163,7 @@ def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, f
     mean = float(known.mean())
     if len(known) < 2:
         return mean, float("nan"), float("nan")
-    half = float(student.ppf((1 + LEVEL) / 2, len(known) - 1) * known.std(ddof=1) / len(known) ** 0.5)
+    half = float(stdtrit(len(known) - 1, (1 + LEVEL) / 2) * known.std(ddof=1) / len(known) ** 0.5)
     return mean, mean - half, mean + half
 
 

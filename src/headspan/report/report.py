@@ -18,6 +18,7 @@ from headspan.finding import Finding
 from headspan.findings import findings_of
 from headspan.heads import Heads
 from headspan.lenses import LENSES, Lens, lens, obstacles
+from headspan.report.extra_section import ExtraSection
 from headspan.report.figure_block import drawing_scripts
 from headspan.report.findings_section import finding_block, findings_section
 from headspan.report.html import Markup, element, facts, section
@@ -47,6 +48,7 @@ def write_report(
     progress: Callable[[str], None] = lambda lens: None,
     stack: str | None = None,
     also: Sequence[str] = (),
+    extra_sections: Sequence[ExtraSection] = (),
 ) -> Path:
     """Run every lens that applies and write the page to `path`, whole or not at all.
 
@@ -62,6 +64,8 @@ def write_report(
         Which stack, for a model with several.
     also
         Names of lenses that a report leaves out unless they are asked for.
+    extra_sections
+        Sections that no lens makes, such as the lab's; they stand before those of the lenses.
     """
     check_writable(path)
     hindered, heads, parts = obstacles(checkpoint, stack), checkpoint.heads(stack=stack), []
@@ -74,7 +78,7 @@ def write_report(
             progress(each.title)
             parts.append(_part(each, subjects))
     hindered |= {part.lens.name: part.obstacle for part in parts if part.obstacle}
-    document = _document(checkpoint, heads, parts, hindered)
+    document = _document(checkpoint, heads, parts, hindered, extra_sections)
     with written_whole(path) as temporary:
         temporary.write_text(document, encoding="utf-8")
     return path
@@ -100,23 +104,35 @@ def _result(lens: Lens, subjects: Subjects) -> xr.Dataset | xr.DataTree:
         return lens.compute(subjects.heads, running=str(reason))
 
 
-def _document(checkpoint: Checkpoint, heads: Heads, parts: Sequence[LensPart], hindered: dict[str, str | None]) -> str:
+def _document(
+    checkpoint: Checkpoint,
+    heads: Heads,
+    parts: Sequence[LensPart],
+    hindered: dict[str, str | None],
+    extra: Sequence[ExtraSection] = (),
+) -> str:
     about = summary(checkpoint)
     provenance = facts((name, str(value)) for name, value in heads.provenance().items() if value)
     sections = {
-        "findings": findings_section([finding for part in parts for finding in part.findings]),
+        "findings": findings_section([*_findings(extra), *_findings(parts)]),
         "model": model_section(about, hindered),
+        **{one.name: one.body for one in extra},
         **{part.lens.name: _lens_section(part) for part in parts},
         "provenance": section("provenance", "Where these numbers come from", provenance),
     }
     titles = {"findings": "What stands out", "model": "Model", "provenance": "Provenance"}
+    titles |= {one.name: one.title for one in extra}
     contents = {name: titles[name] if name in titles else LENSES[name].title for name in sections}
     which = f" {heads.stack.name}" if len(about.stacks) > 1 else ""
     subtitle = (
         f"{about.family}{which}: {heads.n_layers} layers of {heads.n_heads} heads, {about.n_parameters:,} parameters"
     )
-    scripts = drawing_scripts() if any(part.figures for part in parts) else ()
+    scripts = drawing_scripts() if extra or any(part.figures for part in parts) else ()
     return page(about.model, subtitle, contents, list(sections.values()), scripts)
+
+
+def _findings(parts: Sequence[LensPart] | Sequence[ExtraSection]) -> list[Finding]:
+    return [finding for part in parts for finding in part.findings]
 
 
 def _lens_section(part: LensPart) -> Markup:

@@ -34,11 +34,9 @@ def _landscape(result: xr.DataTree) -> dict[str, go.Figure]:
     """The loss along lines through and between models, and swapped parts."""
     nodes = {name: result.children[name].to_dataset(inherit=False) for name in ("sensitivity", "path", "swap")
              if name in result.children}  # fmt: skip
-    track, drawn = result.to_dataset(), {}
+    drawn = {}
     if "sensitivity" in nodes:
-        # Only an eigenvalue measured at the last step is that of the trained model.
-        last = float(track["hessian_top"][-1]) if "hessian_top" in track else float("nan")
-        drawn["Loss along the sharpest direction"] = sharpest(nodes["sensitivity"], last)
+        drawn["Loss along the sharpest direction"] = sharpest(nodes["sensitivity"])
     if "path" in nodes:
         drawn["Loss barrier between before and after"] = barrier(nodes["path"])
     if "swap" in nodes:
@@ -158,4 +156,5 @@ def sharpness(result: xr.DataTree) -> go.Figure:
     figure.update_layout(coloraxis_colorbar={"len": 0.45, "y": 0.22})
     _mark_transition(figure, result)
     figure.update_xaxes(title_text="step", row=2, col=1)
+    figure.update_xaxes(range=[0, int(track["step"][-1])])  # cells of the panel below reach beyond both ends
     return styled(figure, "Sharpness over training", 620)

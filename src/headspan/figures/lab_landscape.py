@@ -22,25 +22,26 @@ def barrier(node: xr.Dataset) -> go.Figure:
     figure.add_trace(chord.update(hoverinfo="skip"))
     figure.update_xaxes(title_text="place between the two models", tickformat=".0%")
     figure.update_yaxes(title_text="loss, nats")
+    figure.update_layout(legend={"y": -0.28})
     title = f"From before the transition to after it: a barrier of {float(node['barrier']):.2f} nats"
     return styled(figure, title, 360)
 
 
-def sharpest(node: xr.Dataset, eigenvalue: float) -> go.Figure:
-    """Loss along the Hessian's sharpest direction, beside the parabola of its eigenvalue where that is known."""
-    distance, loss = node["distance"].values, node["loss_along"].values
+def sharpest(node: xr.Dataset) -> go.Figure:
+    """Loss along the Hessian's sharpest direction, beside the parabola of its eigenvalue."""
+    distance, loss, eigenvalue = node["distance"].values, node["loss_along"].values, float(node["eigenvalue"])
     figure = go.Figure()
     measured = go.Scatter(x=distance, y=loss, mode="lines+markers", name="loss", line={"color": VERMILION})
     figure.add_trace(measured.update(hovertemplate="%{x:g} away: %{y:.3f} nats<extra></extra>"))
-    if np.isfinite(eigenvalue):
-        fine = np.linspace(distance[0], distance[-1], 81)
-        parabola = float(node["loss_along"].sel(distance=0.0)) + eigenvalue * fine**2 / 2
-        near = parabola <= loss.max() + 0.25 * np.ptp(loss)
-        dashes = {"color": CHANCE, "dash": "dash"}
-        name = f"parabola of the eigenvalue {eigenvalue:.2f}"
-        figure.add_trace(go.Scatter(x=fine[near], y=parabola[near], mode="lines", name=name, line=dashes))
+    fine = np.linspace(distance[0], distance[-1], 81)
+    parabola = float(node["loss_along"].sel(distance=0.0)) + eigenvalue * fine**2 / 2
+    near = parabola <= loss.max() + 0.25 * np.ptp(loss)
+    dashes = {"color": CHANCE, "dash": "dash"}
+    name = f"parabola of the eigenvalue {eigenvalue:.2f}"
+    figure.add_trace(go.Scatter(x=fine[near], y=parabola[near], mode="lines", name=name, line=dashes))
     figure.update_xaxes(title_text="distance from the trained weights (norm of the move)")
     figure.update_yaxes(title_text="loss, nats")
+    figure.update_layout(legend={"y": -0.28})
     return styled(figure, "Loss along the sharpest direction", 360)
 
 

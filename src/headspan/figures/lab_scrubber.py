@@ -41,8 +41,8 @@ def scrubber(track: xr.Dataset) -> go.Figure:
         figure.update_yaxes(range=[0, 1.05 * top], row=1, col=column)
     steps = [int(track["step"][int(stop)]) for stop in stops]
     figure.update_layout(sliders=[_slider(steps, curves)], bargap=0)
-    styled(figure, "Step by step: move the slider (dashed: chance)", 460)
-    return figure.update_layout(margin={"b": 150}, legend={"x": 1, "xanchor": "right", "y": -0.12})
+    styled(figure, "Step by step: move the slider (dashed: chance)", 480)
+    return figure.update_layout(margin={"b": 170}, legend={"x": 1, "xanchor": "right", "y": -0.2})
 
 
 def _heights(track: xr.Dataset, stop: int, k: int) -> list[list[float | None]]:
@@ -62,7 +62,7 @@ def _slider(steps: list[int], curves: list[list[list[float | None]]]) -> dict[st
         "active": len(steps) - 1,
         "steps": moves,
         "currentvalue": {"prefix": "step "},
-        "pad": {"t": 70},
+        "pad": {"t": 95},
         "len": 1.0,
         "x": 0,
         "bgcolor": CHANCE,

@@ -28,6 +28,7 @@ def restarts(node: xr.Dataset) -> go.Figure:
     figure.add_hline(y=0.5, line={"color": CHANCE, "dash": "dot"})
     figure.update_xaxes(title_text=f"steps after the restart at step {int(node['left'])}")
     figure.update_yaxes(title_text="OOD accuracy", range=[0, 1])
+    figure.update_layout(legend={"y": -0.24})
     return styled(figure, "Going on from the plateau, moved or not", 400)
 
 
@@ -53,6 +54,7 @@ def lengths(node: xr.Dataset) -> go.Figure:
     figure.add_vline(x=int(node.attrs["trained_length"]), line={"color": CHANCE, "dash": "dot"})
     figure.update_xaxes(title_text="positions in a sequence (dotted: as trained)")
     figure.update_yaxes(title_text="OOD accuracy", range=[0, 1.02])
+    figure.update_layout(legend={"y": -0.26})
     return styled(figure, "Longer sequences than those trained on", 380)
 
 

@@ -37,7 +37,7 @@ def _unlike_zero(values: Sequence[float]) -> bool:
 
 
 def _plateau(studies: Sequence[xr.Dataset]) -> list[Finding]:
-    waits = np.array([one["learned_at"].values for one in studies])
+    waits = np.array([one["learned_at"].values for one in studies], dtype=float)
     starts = [str(start) for start in studies[0]["start"].values]
     still = waits[:, starts.index(AS_IT_IS)]
     if not np.isfinite(still).any():
@@ -45,8 +45,8 @@ def _plateau(studies: Sequence[xr.Dataset]) -> list[Finding]:
         text = f"From the plateau, training does not learn within {tried} steps as it is."
         return [Finding(LENS, text, value=float(tried), weight=0.3)]
     moved = [place for place, start in enumerate(starts) if start not in (AS_IT_IS, AT_RANDOM)]
-    change = list(waits[:, moved].mean(axis=1) - still)
-    random = list(waits[:, starts.index(AT_RANDOM)] - still)
+    change = (waits[:, moved].mean(axis=1) - still).tolist()
+    random = (waits[:, starts.index(AT_RANDOM)] - still).tolist()
     missed = int(np.isnan(waits[:, moved]).sum())
     late = f" In {missed} restarts it was not learned in time." if missed else ""
     mean = mean_interval(change)[0]
@@ -68,7 +68,7 @@ def _sparsity(studies: Sequence[xr.Dataset]) -> list[Finding]:
 
     def effect(part: str, against: str) -> list[float]:
         pairs = [(name, name.replace(part, against)) for name in rows if part in name and against not in name]
-        return list(np.mean([np.subtract(rows[one], rows[two]) for one, two in pairs], axis=0))
+        return [float(v) for v in np.mean([np.subtract(rows[one], rows[two]) for one, two in pairs], axis=0)]
 
     causes = {
         "AdamW instead of SGD": effect("adamw", "sgd"),

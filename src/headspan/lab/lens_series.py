@@ -7,7 +7,7 @@ for a lens is left out of that lens's series.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def _nodes(name: str, heads: object) -> dict[str, xr.Dataset]:
 def _along(by_step: Mapping[int, xr.Dataset]) -> xr.Dataset:
     steps = sorted(by_step)
     return xr.concat(
-        [by_step[step] for step in steps],
+        _of_one_size([by_step[step] for step in steps]),
         dim=pd.Index(steps, name="step"),
         join="outer",
         combine_attrs="drop_conflicts",
@@ -91,6 +91,24 @@ def _along(by_step: Mapping[int, xr.Dataset]) -> xr.Dataset:
         coords="minimal",
         compat="override",
     )
+
+
+def _of_one_size(datasets: Sequence[xr.Dataset]) -> list[xr.Dataset]:
+    """The same datasets, with axes that only count things (and may count more of them later) filled up by NaN."""
+    counted = {dim for one in datasets for dim in one.dims if dim not in one.coords}
+    longest = {dim: max(one.sizes.get(dim, 0) for one in datasets) for dim in counted}
+    uneven = {dim for dim in counted if any(one.sizes.get(dim, longest[dim]) < longest[dim] for one in datasets)}
+    return [_filled(one, {dim: longest[dim] - one.sizes[dim] for dim in uneven if dim in one.dims}) for one in datasets]
+
+
+def _filled(dataset: xr.Dataset, lacking: Mapping[Hashable, int]) -> xr.Dataset:
+    changed = {}
+    for name, values in dataset.data_vars.items():
+        own = {dim: (0, lacking[dim]) for dim in values.dims if dim in lacking}
+        if own:
+            text = values.dtype.kind in "OUS"
+            changed[name] = values.pad(own, constant_values="") if text else values.astype(float).pad(own)
+    return dataset.drop_vars(list(changed)).assign(changed) if changed else dataset
 
 
 def write_series(tree: xr.DataTree, path: Path) -> None:

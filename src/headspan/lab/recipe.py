@@ -13,6 +13,7 @@ from typing import Any
 from headspan.errors import HeadspanError
 from headspan.lab.architecture import Architecture
 from headspan.lab.task import Task
+from headspan.lab.text import vocabulary_of
 
 OPTIMIZERS = ("adamw", "sgd")
 FREE = ("steps", "stop_when_learned", "device", "lenses_every")
@@ -165,8 +166,12 @@ def _value(kind: str, text: str) -> Any:
     return int(text) if kind == "int" else float(text) if kind == "float" else text
 
 
-def text_recipe(text: Path, tokenizer: Path | None = None, vocabulary: int = 256) -> Recipe:
-    """A model of a text file: two layers of four heads with MLPs, blocks of 25 tokens as its test of copying."""
+def text_recipe(text: Path, tokenizer: Path | None = None) -> Recipe:
+    """A model of a text file: two layers of four heads with MLPs, blocks of 25 tokens as its test of copying.
+
+    The vocabulary is the tokenizer's, or all bytes.
+    """
+    vocabulary = vocabulary_of(tokenizer)
     shape = Architecture(vocabulary=vocabulary, length=64, heads=4, mlp=256, dropout=0.0)
     return Recipe(
         task=Task(kind="text", vocabulary=vocabulary),

@@ -40,9 +40,9 @@ from headspan.lab.sequences import Sequences
 from headspan.lab.sharpness import LossSurface
 from headspan.lab.source import Source
 from headspan.lab.swapping import swap_scores
-from headspan.lab.transition import ChangePoint, lag, transition
+from headspan.lab.transition import ChangePoint, halfway, lag, transition
 
-DISTANCES = (-2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0)
+DISTANCES = (-2.0, -1.0, -0.5, -0.25, -0.1, -0.05, 0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 STRETCHES = (1.0, 1.5, 2.0, 3.0)
 TEST_SIZE, FEW_DRAWS = 64, 3
 Experiment = Callable[["Bench"], xr.Dataset]
@@ -141,19 +141,20 @@ def followed(track: xr.Dataset) -> dict[str, np.ndarray]:
         if sizes is not None:
             energy = part_energy(track["bridge_profile"].sel(k=k).values, *sizes)
             curves |= {"bridge energy in medium": energy[:, 1], "bridge energy in bottom": energy[:, 2]}
-    if "hessian_top" in track:
-        curves["sharpness"] = track["hessian_top"].values
     return curves
 
 
 def _transition(bench: Bench) -> xr.Dataset:
     at, step = bench.at, bench.track["step"].values
     curves = followed(bench.track)
-    lags = [lag(step, values, at) for values in curves.values()]
+    lags = {name: lag(step, values, at) for name, values in curves.items()}
+    if "hessian_top" in bench.track:
+        lags["sharpness"] = halfway(step, bench.track["hessian_top"].values, at)
     numbers = {name: getattr(at, name) for name in ("step", "low", "high", "width", "before", "after")}
     return xr.Dataset(
-        {f"transition_{name}": value for name, value in numbers.items()} | {"lag": (("quantity",), lags)},
-        coords={"quantity": list(curves)},
+        {f"transition_{name}": value for name, value in numbers.items()}
+        | {"lag": (("quantity",), list(lags.values()))},
+        coords={"quantity": list(lags)},
     )
 
 
@@ -164,12 +165,13 @@ def _ablation(bench: Bench) -> xr.Dataset:
 def _sensitivity(bench: Bench) -> xr.Dataset:
     surface = LossSurface.of(bench.after, bench.id)
     found = group_sensitivity(surface, bench.recipe.seed)
-    along = loss_along(surface, sharpest_direction(surface, bench.recipe.seed), DISTANCES)
+    sharpest = sharpest_direction(surface, bench.recipe.seed)
     return xr.Dataset(
         {
             "rise": (("group",), [value for value, _ in found.values()]),
             "rise_error": (("group",), [error for _, error in found.values()]),
-            "loss_along": (("distance",), along),
+            "loss_along": (("distance",), loss_along(surface, sharpest, DISTANCES)),
+            "eigenvalue": float(sharpest @ surface.hessian_product()(sharpest)),
         },
         coords={"group": list(found), "distance": list(DISTANCES)},
     )

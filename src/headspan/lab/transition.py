@@ -5,7 +5,8 @@ Its interval comes from a moving-block bootstrap of the residuals, which keeps t
 curve of which the step explains less than half the variance has no change point (NaN).
 
 Lead or lag of a quantity is its own tau less that of OOD accuracy, both fitted up to shortly after the transition,
-since several quantities turn round later. Negative: it moves first.
+since several quantities turn round later. Negative: it moves first. Sharpness is measured too seldom for a fit; for it
+the half-way point between its value before and its last one is taken (`halfway`).
 """
 
 from __future__ import annotations
@@ -152,6 +153,27 @@ def lag(step: np.ndarray, values: np.ndarray, at: ChangePoint) -> float:
     last = int(np.searchsorted(t, at.step + WIDTHS_AFTER * at.width)) + ROWS_AFTER
     own = change_point(t[:last], np.asarray(values, dtype=float)[:last], draws=0)
     return own.step - at.step
+
+
+def halfway(step: np.ndarray, values: np.ndarray, at: ChangePoint) -> float:
+    """Steps from the transition to where a curve has gone half its way, for one with too few rows to be fitted.
+
+    The way leads from its last row before the transition to its last of all, in straight lines between rows; so the
+    answer is good to about the distance of two rows. NaN without a transition, without a row on either side of it, or
+    for a curve that ends within a tenth of where it was.
+    """
+    t, y = np.asarray(step, dtype=float), np.asarray(values, dtype=float)
+    known = np.isfinite(y)
+    t, y = t[known], y[known]
+    early = np.flatnonzero(t <= at.step)
+    if not at.found or not len(early) or early[-1] == len(t) - 1:
+        return float("nan")
+    start = early[-1]
+    if abs(y[-1] - y[start]) < 0.1 * abs(y[start]):
+        return float("nan")
+    gone = (y[start:] - y[start]) / (y[-1] - y[start])
+    after = int(np.argmax(gone >= 0.5))
+    return float(np.interp(0.5, gone[after - 1 : after + 1], t[start + after - 1 : start + after + 1])) - at.step
 
 
 def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:

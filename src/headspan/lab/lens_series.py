@@ -63,7 +63,7 @@ def lens_series(checkpoints: Mapping[int, Path], lenses: Sequence[str] = tuple(T
                 continue
             for node, dataset in _nodes(name, opened.heads(dtype="float64")).items():
                 found.setdefault(node, {})[step] = dataset
-    nodes: dict[str, xr.Dataset | xr.DataTree] = {name: _along(by_step) for name, by_step in found.items()}
+    nodes: dict[str, xr.Dataset | xr.DataTree] = {name: along(by_step) for name, by_step in found.items()}
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **nodes})
 
 
@@ -80,7 +80,8 @@ def _nodes(name: str, heads: object) -> dict[str, xr.Dataset]:
     return {path.rstrip("/"): dataset for path, dataset in found.items() if dataset.data_vars}
 
 
-def _along(by_step: Mapping[int, xr.Dataset]) -> xr.Dataset:
+def along(by_step: Mapping[int, xr.Dataset]) -> xr.Dataset:
+    """Results of one lens by step as one Dataset with the axis `step`."""
     steps = sorted(by_step)
     return xr.concat(
         _of_one_size([by_step[step] for step in steps]),
@@ -107,7 +108,8 @@ def _filled(dataset: xr.Dataset, lacking: Mapping[Hashable, int]) -> xr.Dataset:
         own = {dim: (0, lacking[dim]) for dim in values.dims if dim in lacking}
         if own:
             text = values.dtype.kind in "OUS"
-            changed[name] = values.pad(own, constant_values="") if text else values.astype(float).pad(own)
+            padded = values.astype(object if text else float).pad(own)
+            changed[name] = padded.fillna("").astype(str) if text else padded
     return dataset.drop_vars(list(changed)).assign(changed) if changed else dataset
 
 

@@ -17,7 +17,8 @@ from headspan.figures import figures_of
 from headspan.findings import findings_of
 from headspan.findings.claims import examined, ledger
 from headspan.lab import training_studies
-from headspan.lab.lens_series import lens_series, write_series
+from headspan.lab.lens_series import along, lens_series, write_series
+from headspan.lab.plateau import RESTARTS
 from headspan.lab.recipe import preset
 from headspan.lab.session import Run
 from headspan.lab.trainer import train
@@ -189,8 +190,8 @@ def test_going_on_from_the_plateau_is_compared_with_being_moved(trained: Run, mo
     assert found["accuracy"].shape == (4, 1)
     assert float(found["curvature"]) < 0
     assert found["accuracy"].notnull().all()
-    moved = found["accuracy"].sel(start=["as it is", "the other way along it"]).values
-    assert moved[0] != moved[1], "a move changes what is learned next"
+    assert tuple(found["start"].values) == RESTARTS
+    assert int(found["left"]) == 400, "the last kept step before the transition"
 
 
 @pytest.mark.parametrize("name", ["S4.1", "S4.3", "S4.4", "S4.5", "S4.6"])
@@ -228,6 +229,15 @@ def test_the_end_of_the_smoke_run_is_that_of_the_golden_file(trained: Run) -> No
 def test_one_layer_does_not_learn_it_in_three_thousand_steps_either(seed: int) -> None:
     recipe = preset("smoke").changed(layers=1, steps=3_000, cooldown=0, track_every=500, sharpness_every=0, seed=seed)
     assert max(float(row["ood_accuracy"]) for row in train(recipe).rows) < 0.15
+
+
+def test_what_is_counted_may_grow_along_a_run() -> None:
+    few = xr.Dataset({"overlap": ("block", [1, 2]), "name": ("block", ["a", "b"]), "rank": ("head", [3])})
+    more = xr.Dataset({"overlap": ("block", [1, 2, 4]), "name": ("block", ["a", "b", "c"]), "rank": ("head", [5])})
+    joined = along({0: few, 8: more})
+    np.testing.assert_array_equal(joined["overlap"], [[1, 2, np.nan], [1, 2, 4]])
+    assert joined["name"].values.tolist() == [["a", "b", ""], ["a", "b", "c"]]
+    assert joined["rank"].values.tolist() == [[3], [5]]
 
 
 def test_lenses_follow_the_run_along_its_checkpoints(trained: Run, tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """The numbers of training runs that claims about learning rest on: of a run at hand, or of those kept in a file.
 
-Training takes minutes, so the ledger keeps what our own runs of the default preset gave (`lab_runs.json`, made by
+Training takes minutes, so the ledger keeps what our own runs of two presets gave (`lab_runs.json`, made by
 `write_numbers` from their folders). Where a run is given (`--model lab=RUN/model`), it is measured instead.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,14 +102,18 @@ def _experiments(bench: Bench) -> Numbers:
 
 
 def kept_numbers() -> list[Numbers]:
-    """The numbers of our own runs, one row per seed."""
-    rows: list[Numbers] = json.loads(KEPT.read_text(encoding="utf-8"))["runs"]
-    return rows
+    """The numbers of our own runs of all presets, one row per run."""
+    kept: dict[str, list[Numbers]] = json.loads(KEPT.read_text(encoding="utf-8"))["runs"]
+    return [row for rows in kept.values() for row in rows]
 
 
-def write_numbers(folders: Sequence[Path], about: str, path: Path = KEPT) -> None:
-    """Measure the runs in some folders and keep their numbers; `about` says what was trained."""
+def write_numbers(folders: Mapping[str, Sequence[Path]], path: Path = KEPT) -> None:
+    """Measure the runs in some folders, by preset, and keep their numbers."""
     from headspan.lab.saving import write_json_file
 
-    rows = [{name: round(value, 5) for name, value in numbers_of(folder).items()} for folder in folders]
-    write_json_file(path, {"schema": SCHEMA, "about": about, "runs": rows})
+    rows = {preset: [_rounded(numbers_of(folder)) for folder in those] for preset, those in folders.items()}
+    write_json_file(path, {"schema": SCHEMA, "runs": rows})
+
+
+def _rounded(numbers: Numbers) -> Numbers:
+    return {name: round(value, 5) for name, value in numbers.items()}

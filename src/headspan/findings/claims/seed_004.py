@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headspan.checkpoint import Checkpoint
 
 claim = ClaimsOf("004")
-ABOUT = {"needs": "lab", "otherwise": "our own runs of the default preset"}
+ABOUT = {"needs": "lab", "otherwise": "our own runs of the presets default and published"}
 """Claims about training: `--model lab=RUN/model` tries them on another run."""
 
 

@@ -112,17 +112,24 @@ def _distribution(node: xr.Dataset, pairing: str, metric: str) -> list[go.Bar | 
         legendgroup="anticausal",
         hovertemplate="%{x:.3g}: density %{y:.2g}<extra>impossible order</extra>",
     )
-    points = np.linspace(mean - 4 * spread, mean + 4 * spread, 81)
-    law = go.Scatter(
-        x=points.astype(np.float32),
-        y=np.array([NormalDist(mean, spread).pdf(point) for point in points], np.float32),
+    return [bars, outline, _chance_law(mean, spread, bars.y)]
+
+
+def _chance_law(mean: float, spread: float, heights: np.ndarray) -> go.Scatter:
+    """The density of random subspaces; spaces that fill the stream have one value, and get an upright line."""
+    x, y = np.full(2, mean), np.array([np.nanmin(heights) / 10, np.nanmax(heights)])
+    if spread > 0:
+        x = np.linspace(mean - 4 * spread, mean + 4 * spread, 81)
+        y = np.array([NormalDist(mean, spread).pdf(point) for point in x])
+    return go.Scatter(
+        x=x.astype(np.float32),
+        y=y.astype(np.float32),
         mode="lines",
         line={"color": CHANCE, "width": 2.5},
         name="random subspaces",
         legendgroup="haar",
         hovertemplate=f"random subspaces: {mean:.4g} ± {spread:.2g}<extra></extra>",
     )
-    return [bars, outline, law]
 
 
 def _known(scores: xr.DataArray) -> np.ndarray:

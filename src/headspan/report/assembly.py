@@ -19,6 +19,7 @@ from headspan.lenses.affinity.head_classes import HeadClasses
 from headspan.report.chapters import Chapter, chapters_of
 from headspan.report.classes_of_heads import names_by_head, page_classes
 from headspan.report.downloads import downloads_section
+from headspan.report.extra_section import ExtraSection
 from headspan.report.figure_block import figure_blocks, figure_id
 from headspan.report.figure_data import figure_tables
 from headspan.report.findings_section import finding_block, findings_section
@@ -50,7 +51,13 @@ class Front:
     """Published or detected classes of heads; figures are coloured by the first."""
 
 
-def document(checkpoint: Checkpoint, heads: Heads, parts: Sequence[LensPart], hindered: dict[str, str | None]) -> str:
+def document(
+    checkpoint: Checkpoint,
+    heads: Heads,
+    parts: Sequence[LensPart],
+    hindered: dict[str, str | None],
+    extra: Sequence[ExtraSection] = (),
+) -> str:
     """The report of a checkpoint as HTML.
 
     Parameters
@@ -61,6 +68,8 @@ def document(checkpoint: Checkpoint, heads: Heads, parts: Sequence[LensPart], hi
         What each lens that was run brought.
     hindered
         For every lens, why it does not apply, or None.
+    extra
+        Sections that no lens makes.
     """
     about = summary(checkpoint)
     which = f" {heads.stack.name}" if len(about.stacks) > 1 else ""
@@ -74,10 +83,12 @@ def document(checkpoint: Checkpoint, heads: Heads, parts: Sequence[LensPart], hi
         provenance=heads.provenance(),
         classes=page_classes(heads, results),
     )
-    return report_page(front, parts, hindered)
+    return report_page(front, parts, hindered, extra)
 
 
-def report_page(front: Front, parts: Sequence[LensPart], hindered: dict[str, str | None]) -> str:
+def report_page(
+    front: Front, parts: Sequence[LensPart], hindered: dict[str, str | None], extra: Sequence[ExtraSection] = ()
+) -> str:
     """A report as HTML out of its front and its parts."""
     store, shown = Store(), front.classes[0] if front.classes else None
     results = {part.lens.name: part.result for part in parts if part.result is not None}
@@ -85,25 +96,27 @@ def report_page(front: Front, parts: Sequence[LensPart], hindered: dict[str, str
     tables, behind = figure_tables(results, figures, front.grid.grouped)
     record = page_record(PageData(front.grid, results, names_by_head(front.classes), tables), store)
     chapters = chapters_of(part.lens.name for part in parts)
-    found = [finding for part in parts for finding in part.findings]
+    found = [finding for part in (*extra, *parts) for finding in part.findings]
+    titles = {"model": "Model", "findings": "What stands out", "methods": "Methods", "downloads": "Downloads"}
+    titles |= {each.name: each.title for each in (*chapters, *extra)}
     sections = {
         "model": front.model,
-        "findings": findings_section(found, lambda finding: _place(finding, figures)),
+        "findings": findings_section(found, lambda finding: _place(finding, figures, titles)),
+        **{each.name: each.body(store) for each in extra},
         **{each.name: _chapter(each, parts, figures, shown, store, behind) for each in chapters},
         "methods": methods_section([part.lens.name for part in parts], hindered, front.provenance),
         "downloads": downloads_section(record, front.title),
     }
-    titles = {"model": "Model", "findings": "What stands out", "methods": "Methods", "downloads": "Downloads"}
-    titles |= {chapter.name: chapter.title for chapter in chapters}
     contents = {name: titles[name] for name in sections}
     return linked_page(front.title, front.subtitle, contents, list(sections.values()), record, store)
 
 
-def _place(finding: Finding, figures: Figures) -> tuple[str, str]:
+def _place(finding: Finding, figures: Figures, titles: Mapping[str, str]) -> tuple[str, str]:
     """Where a finding is shown: its figure, or the section of its lens."""
     named = finding.figure or next(iter(figures.get(finding.lens, {})), "")
     if named not in figures.get(finding.lens, {}):
-        return finding.lens, LENSES[finding.lens].title if finding.lens in LENSES else finding.lens
+        known = {name: lens.title for name, lens in LENSES.items()} | dict(titles)
+        return finding.lens, known.get(finding.lens, finding.lens)
     return figure_id(finding.lens, named), named
 
 

@@ -16,6 +16,7 @@ from headspan.errors import DegenerateSubspace, UnsupportedModel
 from headspan.findings import findings_of
 from headspan.lenses import LENSES, Lens, lens, obstacles
 from headspan.report.assembly import document
+from headspan.report.extra_section import ExtraSection
 from headspan.report.kept_results import KeptResults
 from headspan.report.lens_part import LensPart
 from headspan.report.subjects import NotRun, Subjects
@@ -32,6 +33,7 @@ def write_report(
     also: Sequence[str] = (),
     kept: KeptResults | None = None,
     watch: Callable[[str, xr.Dataset | xr.DataTree], None] | None = None,
+    extra_sections: Sequence[ExtraSection] = (),
 ) -> Path:
     """Run every lens that applies and write the page to `path`, whole or not at all.
 
@@ -51,6 +53,8 @@ def write_report(
         Where results are kept until the page is written; an interrupted run is then taken up by the next.
     watch
         Called with the name of each lens and its result.
+    extra_sections
+        Sections that no lens makes, such as the lab's; they stand before those of the lenses.
     """
     check_writable(path)
     hindered, heads, parts = obstacles(checkpoint, stack), checkpoint.heads(stack=stack), []
@@ -65,7 +69,7 @@ def write_report(
             if watch is not None and parts[-1].result is not None:
                 watch(each.name, parts[-1].result)
     hindered |= {part.lens.name: part.obstacle for part in parts if part.obstacle}
-    page = document(checkpoint, heads, parts, hindered)
+    page = document(checkpoint, heads, parts, hindered, extra_sections)
     with written_whole(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     if kept is not None:

@@ -24,6 +24,7 @@ from headspan.cli import (
     reproduce,
     similarity,
     spectra,
+    sweep,
     tokens,
     train,
     validate,
@@ -51,6 +52,7 @@ app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)
 app.command("train")(train.train)
+app.command("sweep")(sweep.sweep)
 app.command("families")(families.families)
 app.command("claims")(claims.claims)
 

@@ -5,7 +5,6 @@ One thread per worker, because results must not depend on how many there are: su
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Iterator
@@ -46,7 +45,7 @@ def connected(scheduler: str | None = None, workers: int | None = None, patience
         try:
             client = stack.enter_context(distributed.Client(address, timeout=patience, set_as_default=False))
             client.wait_for_workers(1, timeout=START if scheduler is None else patience)
-        except (OSError, ValueError, asyncio.TimeoutError) as problem:
+        except (TimeoutError, OSError, ValueError) as problem:
             raise HeadspanError(_unreachable(scheduler, problem, patience)) from problem
         yield client
 

@@ -33,6 +33,9 @@ class Settings:
     fold: str = "none"
     stack: str | None = None
 
+    def __str__(self) -> str:
+        return f"fold {self.fold}" + ("" if self.stack is None else f", stack {self.stack}")
+
     def heads(self, checkpoint: Checkpoint) -> Heads:
         """A checkpoint's heads in this state."""
         return checkpoint.heads(stack=self.stack).refolded(self.fold)

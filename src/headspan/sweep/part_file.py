@@ -29,7 +29,7 @@ SCHEMA = "headspan.sweep-part/1"
 TEMPORARY = ".part-"
 """Beginning of the names of files that are not finished."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-OF_THE_SOURCE = ("model", "revision")
+OF_THE_SOURCE = ("model", "revision", "before_model", "before_revision")
 """Attributes that say where weights came from. A part belongs to the weights, wherever they lie."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import xarray as xr
 
 from headspan.errors import HeadspanError, StoreError
-from headspan.sweep.description import Settings, description_file, kept_description
+from headspan.sweep.description import description_file, kept_description
 from headspan.sweep.gathering import Gathering, gathered
 from headspan.sweep.planning import plan
 from headspan.sweep.requirements import TO_READ, require
@@ -26,7 +26,7 @@ def made_from(place: Path) -> str:
 def contents(store: Store) -> dict[tuple[str, str], Gathering]:
     """What is finished in a store, by model and lens."""
     manifest = store.manifest()
-    settings, found = Settings(**manifest["settings"]), {}
+    settings, found = store.settings(), {}
     for series in store.series():
         known = {
             step: kept_description(description_file(store.checkpoints, source, settings))

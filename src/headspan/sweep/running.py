@@ -44,7 +44,7 @@ def outcomes(client: Any, function: Callable[..., Any], items: Sequence[Any], *a
     distributed: Any = import_module("distributed")
     waiting = {client.submit(function, item, *arguments, key=_key(function, item), pure=False): item for item in items}
     stopped = ""
-    for future in distributed.as_completed(list(waiting)):
+    for future in distributed.as_completed(list(waiting), loop=client.loop):
         outcome = _outcome(future, waiting.pop(future), stopped)
         if outcome.state == FAILED and isinstance(outcome.value, StoreError) and not stopped:
             stopped = outcome.reason

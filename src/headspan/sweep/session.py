@@ -165,7 +165,8 @@ def run_sweep(
     """
     require(TO_RUN)
     names, series = chosen_lenses(lenses), parsed_spec(specs)
-    claimed, settings = Store.claim(Path(store)), Settings(fold, stack)
+    settings = Settings(fold, stack)
+    claimed = Store.claim(Path(store), settings)
     with locked(claimed.lock_file):
         claimed.remove_leftovers()
         with nullcontext(client) if client is not None else connected(scheduler, workers) as used:
@@ -174,8 +175,7 @@ def run_sweep(
 
 def _swept(sweep: Sweep, asked: Sequence[Series], lenses: Sequence[str]) -> Summary:
     store = sweep.store
-    before = store.manifest() if store.manifest_file.is_file() else {"series": {}, "lenses": []}
-    series = merged_series(store.series() if before["series"] else [], asked)
+    series = merged_series(store.series(), asked)
     described = sweep.described(asked)
     plans = []
     for each in series:
@@ -183,17 +183,15 @@ def _swept(sweep: Sweep, asked: Sequence[Series], lenses: Sequence[str]) -> Summ
         whole = {step: one for step, one in known.items() if one is not None}
         check_same_shape(each.model, whole)
         plans.append(plan(each.model, whole, lenses, sweep.settings))
-    kept = list(dict.fromkeys([*before["lenses"], *lenses]))
+    kept = list(dict.fromkeys([*store.manifest()["lenses"], *lenses]))
     store.make_folders(lenses)
-    store.write_manifest(series, kept, settings=vars(sweep.settings))
+    store.write_manifest(series, kept, sweep.settings)
     now = {each.model for each in asked}
     tasks = [task for each in plans if each.model in now for task in each.tasks]
     waiting = unfinished(tasks, store.parts)
     ended = sweep.run("tasks", perform, waiting, str(store.parts))
     notes = sweep.gather([each for each in plans if each.model in now], lenses)
-    store.write_manifest(
-        series, kept, settings=vars(sweep.settings), failures=[vars(failure) for failure in sweep.failures]
-    )
+    store.write_manifest(series, kept, sweep.settings, sweep.failures)
     return Summary(
         store=store.path,
         done=sum(outcome.state == DONE for outcome in ended),

@@ -58,13 +58,18 @@ def parsed_spec(specs: str | Path | Sequence[str | Path]) -> list[Series]:
         raise HeadspanError(
             "there is nothing to sweep over: give a list of checkpoints, a folder of them by step, or repo@{step1,...}"
         )
+    series = [Series(each.model, dict(sorted(each.sources.items()))) for each in found.values()]
+    check_places(series)
+    return series
+
+
+def check_places(series: Iterable[Series]) -> None:
+    """Refuse models whose names make the same folder."""
     folders: dict[str, str] = {}
-    for series in found.values():
-        series.sources = dict(sorted(series.sources.items()))
-        other = folders.setdefault(group_name(series.model), series.model)
-        if other != series.model:
-            raise HeadspanError(f"the models '{other}' and '{series.model}' would share a place; rename one in YAML")
-    return list(found.values())
+    for each in series:
+        other = folders.setdefault(group_name(each.model), each.model)
+        if other != each.model:
+            raise HeadspanError(f"the models '{other}' and '{each.model}' would share a place; rename one in YAML")
 
 
 def group_name(model: str) -> str:

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from headspan._version import __version__
-from headspan.errors import HeadspanError, StoreError
+from headspan.errors import StoreError
+from headspan.sweep.description import Settings
 from headspan.sweep.part_file import TEMPORARY, write_text
-from headspan.sweep.spec import Series, as_record, from_record, group_name
+from headspan.sweep.spec import Series, as_record, check_places, from_record, group_name
 
 FORMAT = 1
 SCHEMA = f"headspan.sweep/{FORMAT}"
@@ -35,17 +36,19 @@ class Store:
     path: Path
 
     @classmethod
-    def claim(cls, path: Path) -> Store:
+    def claim(cls, path: Path, settings: Settings) -> Store:
         """The folder for a sweep: made, or found to hold one; refused if it holds anything else."""
         store = cls(path.expanduser().absolute())
         if store.path.exists() and not store.path.is_dir():
             raise StoreError(f"'{path}' is a file; -o names a folder for the results")
         if store.manifest_file.is_file():
-            store.manifest()
+            store.check_settings(settings)
         elif store.path.is_dir() and any(entry.name != "lock" for entry in store.path.iterdir()):
             raise StoreError(f"the folder '{path}' is not empty and holds no sweep; choose another with -o")
         _make(store.parts)
         _make(store.checkpoints)
+        if not store.manifest_file.is_file():
+            store.write_manifest((), (), settings)
         return store
 
     @classmethod
@@ -104,10 +107,24 @@ class Store:
         """Every series that was ever swept into this store."""
         return from_record(self.manifest()["series"])
 
-    def write_manifest(self, series: Iterable[Series], lenses: Iterable[str], **more: Any) -> None:
+    def settings(self) -> Settings:
+        """In which state weights were read for everything in this store."""
+        return Settings(**self.manifest()["settings"])
+
+    def check_settings(self, settings: Settings) -> None:
+        """Refuse to put results of another fold state or stack beside those that are there."""
+        if self.settings() != settings:
+            raise StoreError(
+                f"the store '{self.path}' holds results with {self.settings()}, now {settings}; choose another with -o"
+            )
+
+    def write_manifest(
+        self, series: Iterable[Series], lenses: Iterable[str], settings: Settings, failures: Sequence[Any] = ()
+    ) -> None:
         """Replace the manifest, whole."""
-        record = {"schema": SCHEMA, "headspan_version": __version__, "series": as_record(series)}
-        write_text(self.manifest_file, json.dumps({**record, "lenses": list(lenses), **more}, indent=1))
+        record = {"schema": SCHEMA, "headspan_version": __version__, "settings": asdict(settings)}
+        record |= {"lenses": list(lenses), "series": as_record(series), "failures": [vars(one) for one in failures]}
+        write_text(self.manifest_file, json.dumps(record, indent=1))
 
     def make_folders(self, lenses: Iterable[str]) -> None:
         """The folders that workers write to."""
@@ -129,13 +146,9 @@ def merged_series(known: Iterable[Series], asked: Iterable[Series]) -> list[Seri
     merged = {each.model: dict(each.sources) for each in known}
     for each in asked:
         merged[each.model] = {**merged.get(each.model, {}), **each.sources}
-    places: Mapping[str, str] = {}
-    for model in merged:
-        other = dict(places).setdefault(group_name(model), model)
-        if other != model:
-            raise HeadspanError(f"the models '{other}' and '{model}' would share a place; rename one in YAML")
-        places = {**places, group_name(model): model}
-    return [Series(model, dict(sorted(sources.items()))) for model, sources in merged.items()]
+    series = [Series(model, dict(sorted(sources.items()))) for model, sources in merged.items()]
+    check_places(series)
+    return series
 
 
 def _make(folder: Path) -> None:

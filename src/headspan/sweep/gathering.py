@@ -34,13 +34,13 @@ class Gathering:
     lens: str
     parts: Mapping[int, Sequence[Path]]
     facts: Mapping[int, Mapping[str, str | float]] = field(default_factory=dict)
-    failed: Sequence[int] = ()
+    missing: Sequence[int] = ()
 
     @property
     def made_from(self) -> str:
         """A name for exactly these parts and facts."""
         names = [(step, [path.name for path in paths], dict(self.facts[step])) for step, paths in self.parts.items()]
-        text = repr((self.model, self.lens, names, list(self.failed)))
+        text = repr((self.model, self.lens, names, list(self.missing)))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -75,7 +75,7 @@ def gathered(gathering: Gathering) -> xr.DataTree:
         "made_from": gathering.made_from,
         "left_out": "; ".join(f"step {step}: {reason}" for step, reason in reasons.items()),
         "left_out_variables": ", ".join(sorted(notes)),
-        "failed_steps": ", ".join(map(str, gathering.failed)),
+        "missing_steps": ", ".join(map(str, gathering.missing)),
     }
     return xr.DataTree.from_dict({"/": root.assign(facts).assign_attrs(attributes), **nodes})
 

@@ -48,9 +48,9 @@ class Plan:
             if task.lens == lens:
                 files.setdefault(task.step, []).append(task.file(parts))
         whole = {step: paths for step, paths in sorted(files.items()) if all(map(is_finished, paths))}
-        failed = [step for step in sorted(files) if step not in whole]
+        missing = [step for step in sorted(files) if step not in whole]
         facts = {step: self._facts(step, lens) for step in whole}
-        return Gathering(self.model, lens, whole, facts, failed)
+        return Gathering(self.model, lens, whole, facts, missing)
 
     def _facts(self, step: int, lens: str) -> dict[str, str | float]:
         here = self.described[step]

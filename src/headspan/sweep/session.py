@@ -187,7 +187,8 @@ def _swept(sweep: Sweep, asked: Sequence[Series], lenses: Sequence[str]) -> Summ
     store.make_folders(lenses)
     store.write_manifest(series, kept, sweep.settings)
     now = {each.model for each in asked}
-    tasks = [task for each in plans if each.model in now for task in each.tasks]
+    sources = {source for each in asked for source in each.sources.values()}
+    tasks = [task for each in plans for task in each.tasks if task.sources <= sources]
     waiting = unfinished(tasks, store.parts)
     ended = sweep.run("tasks", perform, waiting, str(store.parts))
     notes = sweep.gather([each for each in plans if each.model in now], lenses)

@@ -39,6 +39,11 @@ class Task:
         identity = json.dumps([self.lens, self.block, dict(self.options), weights, asdict(self.settings)])
         return hashlib.sha256(identity.encode()).hexdigest()[:40]
 
+    @property
+    def sources(self) -> set[str]:
+        """The checkpoints that the task reads."""
+        return {self.source} | (set() if self.before is None else {self.before.source})
+
     def file(self, parts: Path) -> Path:
         """Where the result goes."""
         return parts / self.lens / f"{self.name}.npz"

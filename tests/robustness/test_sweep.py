@@ -218,3 +218,21 @@ def test_further_steps_and_lenses_join_what_is_there(series: Path, client: Any, 
     assert list(tree["run/affinity"]["step"].values) == [10, 100, 200]
     assert summary.done == 1 + 3
     assert not summary.failures
+
+
+class Unspeakable(Exception):
+    """An error that cannot be sent to another process."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("this error stays here")
+
+
+def test_an_error_that_cannot_be_sent_is_told_as_text(
+    series: Path, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(task: Any) -> None:
+        raise Unspeakable("two\nlines")
+
+    monkeypatch.setattr(performing, "_result", fails)
+    summary = run_sweep(series, tmp_path / "store", lenses="ranks", client=client)
+    assert [failure.reason for failure in summary.failures] == [r"Unspeakable: two\nlines"] * 3

@@ -52,6 +52,7 @@ def undisturbed(series: Path, store: Path) -> dict[str, bytes]:
     return part_bytes(store)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_loses_nothing_and_the_number_of_workers_changes_no_bit(tmp_path: Path) -> None:
     series, store, mark = write_series(tmp_path / "run", STEPS), tmp_path / "store", tmp_path / "died"
     preload = str(Path(__file__).with_name("dying_worker.py"))

@@ -1,7 +1,7 @@
 """What a worker does for one task: open the checkpoint, run the lens on one thread, write the result whole.
 
 A lens that cannot say anything of these weights (a degenerate head, a model that cannot be run) is no failure: its
-reason is the result. Everything else that goes wrong is raised, and Dask carries it to the client.
+reason is the result.
 """
 
 from __future__ import annotations

@@ -17,16 +17,31 @@ from uuid import uuid4
 from headspan.errors import HeadspanError, StoreError, one_line
 
 DONE, FAILED, NOT_RUN = "done", "failed", "not run"
+PATIENCE = 60.0
+"""Seconds to wait for an answer that is already there."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker sends back: a value, or the reason why there is none, and whether that ends the whole sweep."""
+
+    value: Any = None
+    reason: str = ""
+    ends: bool = False
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one piece of work ended: its value, or why there is none."""
+    """How one piece of work ended: what the worker answered, or why there is nothing."""
 
     item: Any
     state: str
-    value: Any = None
+    answer: Answer
     reason: str = ""
+
+    @property
+    def value(self) -> Any:
+        return self.answer.value
 
 
 def outcomes(client: Any, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Iterator[Outcome]:
@@ -42,27 +57,42 @@ def outcomes(client: Any, function: Callable[..., Any], items: Sequence[Any], *a
         What to run it on; each gets a key of its own, so that a scheduler that remembers earlier sweeps runs it anew.
     """
     distributed: Any = import_module("distributed")
-    waiting = {client.submit(function, item, *arguments, key=_key(function, item), pure=False): item for item in items}
+    waiting = {
+        client.submit(attempted, function, item, *arguments, key=_key(function, item), pure=False): item
+        for item in items
+    }
     stopped = ""
     for future in distributed.as_completed(list(waiting), loop=client.loop):
         outcome = _outcome(future, waiting.pop(future), stopped)
-        if outcome.state == FAILED and isinstance(outcome.value, StoreError) and not stopped:
+        if outcome.answer.ends and not stopped:
             stopped = outcome.reason
             client.cancel(list(waiting), force=True)
         future.release()
         yield outcome
 
 
+def attempted(function: Callable[..., Any], item: Any, *arguments: Any) -> Answer:
+    """A worker's attempt at one piece of work.
+
+    Errors travel as text. As exceptions they would have to be pickled, and one that cannot be (a traceback that is too
+    deep, an error of a library that the client lacks) would leave the client waiting for ever.
+    """
+    try:
+        return Answer(function(item, *arguments))
+    except Exception as problem:  # noqa: BLE001 - whatever goes wrong with one task is its outcome, not the sweep's end
+        return Answer(reason=reason_of(problem), ends=isinstance(problem, StoreError))
+
+
 def _outcome(future: Any, item: Any, stopped: str) -> Outcome:
     if future.status == "finished":
         try:
-            return Outcome(item, DONE, future.result())
-        except (OSError, CancelledError):  # the result was lost with its worker between the two calls
-            return Outcome(item, NOT_RUN, reason="its worker was lost")
+            answer = future.result(timeout=PATIENCE)
+        except (OSError, CancelledError):  # lost with its worker between the two calls
+            return Outcome(item, NOT_RUN, Answer(), "its worker was lost")
+        return Outcome(item, FAILED if answer.reason else DONE, answer, answer.reason)
     if future.status == "error":
-        problem = future.exception()
-        return Outcome(item, FAILED, problem, reason_of(problem))
-    return Outcome(item, NOT_RUN, reason=stopped or "the connection to the scheduler was lost")
+        return Outcome(item, FAILED, Answer(), reason_of(future.exception(timeout=PATIENCE)))
+    return Outcome(item, NOT_RUN, Answer(), stopped or "the connection to the scheduler was lost")
 
 
 def reason_of(problem: BaseException) -> str:

@@ -14,6 +14,7 @@ from headspan.cli import (
     attention,
     claims,
     detect,
+    evolution,
     families,
     gaussian,
     inspect,
@@ -53,6 +54,7 @@ app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)
 app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)
+app.command("evolution")(evolution.evolution)
 app.command("families")(families.families)
 app.command("claims")(claims.claims)
 

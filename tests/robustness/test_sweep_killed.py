@@ -18,7 +18,7 @@ from headspan.sweep import open_store, run_sweep
 from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_series
 
 STEPS = tuple(range(0, 80, 10))
-PATIENCE = 240.0
+PATIENCE = 900.0
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:

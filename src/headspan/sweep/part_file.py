@@ -105,7 +105,8 @@ def _finished(path: Path) -> Iterator[BinaryIO]:
 def read_part(path: Path) -> Part:
     """A finished part; refused with its name if it is damaged or another version's."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here: np.load leaves a file that it opened itself open where the archive is damaged.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             header = json.loads(archive["header"].tobytes())
             if header["schema"] != SCHEMA:
                 raise StoreError(f"the result '{path}' is in the format {header['schema']!r}, not {SCHEMA!r}")

@@ -35,7 +35,7 @@ def curves(lenses: xr.DataTree, model: str) -> Iterator[Curve]:
     """The curves of all lenses of one model in a store."""
     for lens, tree in lenses.children.items():
         for node in tree.subtree:
-            dataset = node.to_dataset(inherit=False)
+            dataset = node.to_dataset()
             if "step" not in dataset.dims or dataset.sizes["step"] < 2:
                 continue
             path = node.path.removeprefix(tree.path).strip("/")

@@ -1,4 +1,4 @@
-"""What a sweep adds to a lens: CPU time per task over opening the checkpoint and calling the lens; and 1 against 2 workers.
+"""What a sweep adds to a lens: CPU time per task over opening a checkpoint and calling the lens; 1 against 2 workers.
 
 The checkpoints are the embedded model with noise added. Overhead is CPU time of one process, in turns; the number of
 workers is compared by the wall time of a whole sweep, starting the workers included and left out.
@@ -67,7 +67,7 @@ def local_client(workers: int) -> Iterator[Any]:
     options = {
         "threads_per_worker": 1,
         "host": "127.0.0.1",
-        "dashboard_address": None,
+        "dashboard_address": "127.0.0.1:0",
         "silence_logs": logging.CRITICAL,
     }
     with LocalCluster(n_workers=workers, **options) as cluster, Client(cluster, set_as_default=False) as client:

@@ -36,7 +36,7 @@ def connected(scheduler: str | None = None, workers: int | None = None, patience
                     threads_per_worker=1,
                     processes=True,
                     host="127.0.0.1",
-                    dashboard_address=None,
+                    dashboard_address="127.0.0.1:0",
                     silence_logs=logging.CRITICAL,
                 )
             )

@@ -14,11 +14,25 @@ from benchmarks import (
     runtime,
     similarity,
     spectra,
+    sweep,
 )
 
 BENCHMARKS = {
     module.__name__.removeprefix("benchmarks."): module
-    for module in (reading, hub, affinity, similarity, drift, positions, spectra, gaussian, runtime, interventions, lab)
+    for module in (
+        reading,
+        hub,
+        affinity,
+        similarity,
+        drift,
+        positions,
+        spectra,
+        gaussian,
+        runtime,
+        interventions,
+        lab,
+        sweep,
+    )
 }
 
 unknown = sorted(set(sys.argv[1:]) - set(BENCHMARKS))

@@ -52,6 +52,10 @@ class MemoryBudgetError(HeadspanError):
     """The smallest unit of work is larger than the memory budget."""
 
 
+class StoreError(HeadspanError):
+    """The place where a sweep keeps its results is another's, in use, damaged, or cannot take any more."""
+
+
 class BrokenCheck(HeadspanError):
     """A check of the claims ledger does not try what it should, or compares something that is not a number."""
 

@@ -139,6 +139,13 @@ class HubServer:
         self.repositories[name] = Repository(folder, **options)
         return self.repositories[name]
 
+    def at(self, name: str, revision: str) -> Repository | None:
+        """The repository of that name, or of several added as `name@revision` the one that has the revision."""
+        for key, repository in self.repositories.items():
+            if key.partition("@")[0] == name and revision in (*repository.revisions, repository.commit):
+                return repository
+        return next((found for key, found in self.repositories.items() if key.partition("@")[0] == name), None)
+
     def fail(self, behaviour: Behaviour, where: str = "", port: str | None = None, times: int = 1) -> None:
         """From now on, answer the next requests whose path holds `where` with `behaviour`."""
         self.faults.append(Fault(lambda seen: where in seen.path and port in (None, seen.port), behaviour, times))
@@ -212,7 +219,7 @@ def respond(hub: HubServer, request: Request) -> None:
 def _respond_listing(hub: HubServer, request: Request, path: str) -> None:
     behaviour = hub.behaviour(request.seen)
     name, _, revision = path.partition("/revision/")
-    repository = hub.repositories.get(name)
+    repository = hub.at(name, revision)
     if behaviour is not None:
         behaviour(request)
     elif repository is None:
@@ -225,7 +232,8 @@ def _respond_listing(hub: HubServer, request: Request, path: str) -> None:
 
 def _respond_file(hub: HubServer, request: Request, path: str) -> None:
     name, _, rest = path.partition("/resolve/")
-    repository, file_name = hub.repositories[name], rest.partition("/")[2]
+    revision, _, file_name = rest.partition("/")
+    repository = hub.at(name, revision) or hub.repositories[name]
     request.file = repository.folder / file_name
     if repository.gated and "Authorization" not in request.seen.headers and request.seen.port == "hub":
         request.answer(401, {"X-Error-Code": "GatedRepo", "X-Error-Message": "Access to the model is restricted"})

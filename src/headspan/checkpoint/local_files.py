@@ -97,7 +97,7 @@ class LocalFiles:
         if self.bytes_on_disk > FULL_HASH_BYTES:
             headers = sorted((info.place, info.name, info.dtype, info.shape) for info in self.infos.values())
             return f"sha256-of-headers:{hashlib.sha256(repr(headers).encode()).hexdigest()}"
-        digests = {name: _file_digest(path) for name, path in sorted(self.files.items())}
+        digests = {name: file_digest(path) for name, path in sorted(self.files.items())}
         return hash_of_files(digests)
 
 
@@ -108,7 +108,7 @@ def hash_of_files(digests: Mapping[str, str]) -> str:
     return f"sha256-of-files:{hashlib.sha256(repr(dict(digests)).encode()).hexdigest()}"
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     """SHA-256 of a file's content; the Hugging Face cache already keeps it as the name of the file it links to."""
     target = path.resolve().name
     if path.is_symlink() and re.fullmatch(r"[0-9a-f]{64}", target):

@@ -15,6 +15,7 @@ from headspan.cli import (
     claims,
     compare,
     detect,
+    evolution,
     families,
     gaussian,
     inspect,
@@ -25,6 +26,7 @@ from headspan.cli import (
     reproduce,
     similarity,
     spectra,
+    sweep,
     tokens,
     train,
     validate,
@@ -53,6 +55,8 @@ app.command("pair")(pair.pair)
 app.command("tokens")(tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)
 app.command("train")(train.train)
+app.command("sweep")(sweep.sweep)
+app.command("evolution")(evolution.evolution)
 app.command("families")(families.families)
 app.command("claims")(claims.claims)
 

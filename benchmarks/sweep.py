@@ -1,0 +1,98 @@
+"""What a sweep adds to a lens: CPU time per task over opening a checkpoint and calling the lens; 1 against 2 workers.
+
+The checkpoints are the embedded model with noise added. Overhead is CPU time of one process, in turns; the number of
+workers is compared by the wall time of a whole sweep, starting the workers included and left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+import headspan
+from headspan.demo import demo_folder
+from headspan.lenses import LENSES
+from headspan.sweep import run_sweep
+from headspan.sweep.description import Settings, content_hash
+from headspan.sweep.performing import perform
+from headspan.sweep.task import Task
+
+LENS_NAMES, CHECKPOINTS, ROUNDS = ("ranks", "affinity", "spectra", "positions"), 12, 5
+
+
+def write_series(folder: Path) -> Path:
+    """Checkpoints that differ a little."""
+    tensors = load_file(demo_folder() / "model.safetensors")
+    for step in range(CHECKPOINTS):
+        shutil.copytree(demo_folder(), folder / f"step-{step}")
+        generator = torch.Generator().manual_seed(step)
+        noisy = {name: w + 1e-3 * torch.randn(w.shape, generator=generator) for name, w in tensors.items()}
+        save_file(noisy, folder / f"step-{step}" / "model.safetensors")
+    return folder
+
+
+def overhead(series: Path, parts: Path) -> None:
+    """CPU time of a task and of the bare lens, best of several rounds in turns."""
+    for name in LENS_NAMES:
+        (parts / name).mkdir(parents=True)
+        source = str(series / "step-0")
+        task = Task(name, "m", 0, source, content_hash(headspan.open(source)), Settings())
+        bare, whole = float("inf"), float("inf")
+        for _ in range(ROUNDS):
+            start = process_time()
+            LENSES[name].compute(headspan.open(source).heads())
+            bare = min(bare, process_time() - start)
+            start = process_time()
+            perform(task, str(parts))
+            whole = min(whole, process_time() - start)
+        print(
+            f"sweep, {name}: task {whole:.3f} s, bare lens {bare:.3f} s CPU; {whole - bare:+.3f} s, {whole / bare:.2f}"
+        )
+
+
+@contextmanager
+def local_client(workers: int) -> Iterator[Any]:
+    """Workers as a sweep starts them."""
+    from distributed import Client, LocalCluster
+
+    options = {
+        "threads_per_worker": 1,
+        "host": "127.0.0.1",
+        "dashboard_address": "127.0.0.1:0",
+        "silence_logs": logging.CRITICAL,
+    }
+    with LocalCluster(n_workers=workers, **options) as cluster, Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+def workers_compared(series: Path, folder: Path) -> None:
+    """Wall time of the same sweep on one worker and on two."""
+    seconds = {}
+    for workers in (1, 2):
+        with local_client(workers) as client:
+            run_sweep(series / "step-0", folder / f"warm-{workers}", lenses="affinity,spectra", client=client)
+            start = perf_counter()
+            run_sweep(series, folder / f"store-{workers}", lenses="affinity,spectra", client=client)
+            seconds[workers] = perf_counter() - start
+            start = perf_counter()
+            run_sweep(series, folder / f"store-{workers}", lenses="affinity,spectra", client=client)
+            print(f"sweep, {workers} workers: {seconds[workers]:.1f} s; resumed {perf_counter() - start:.2f} s")
+    print(f"sweep, 1 worker / 2 workers: {seconds[1] / seconds[2]:.2f} for {CHECKPOINTS} checkpoints")
+
+
+def main() -> None:
+    """Print the figures."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        series = write_series(Path(folder) / "run")
+        overhead(series, Path(folder) / "parts")
+        workers_compared(series, Path(folder))

@@ -1,0 +1,66 @@
+"""`headspan sweep`: lenses over many checkpoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headspan.cli.arguments import AsJSON, Fold, Stack
+
+if TYPE_CHECKING:
+    from headspan.sweep import Summary
+
+SOME_FAILED = 3
+
+
+def sweep(
+    spec: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SPEC...",
+            help="Checkpoints: a YAML list, a folder of them by step, 'repo@{step1,step2}', or several names.",
+        ),
+    ],
+    store: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of the results; the same command takes it up again.")
+    ],
+    lenses: Annotated[
+        str | None,
+        typer.Option(help="Such as affinity,spectra,drift; all that need no running model by default."),
+    ] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a running Dask scheduler, tcp://host:port.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Local processes; one per core by default.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    fold: Fold = "none",
+    stack: Stack = None,
+    as_json: AsJSON = False,
+) -> None:
+    """Run lenses over many checkpoints; interrupted or not, the next call goes on where this one ended."""
+    from headspan.sweep import run_sweep
+
+    summary = run_sweep(
+        spec, store, lenses=lenses, scheduler=scheduler, workers=workers, fold=fold, stack=stack, quiet=quiet
+    )
+    if as_json:
+        typer.echo(json.dumps(summary.as_json(), indent=2, allow_nan=False))
+    else:
+        _print(summary)
+    if summary.failures:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _print(summary: Summary) -> None:
+    for model, reasons in summary.obstacles.items():
+        for lens, reason in reasons.items():
+            typer.echo(f"{lens} does not apply to {model}: {reason}")
+    for line in (*summary.identical, *summary.notes):
+        typer.echo(line)
+    for failure in summary.failures:
+        typer.echo(f"{failure.state}: {failure.what}: {failure.reason}")
+    typer.echo(
+        f"{summary.done} results computed, {summary.reused} found finished, {len(summary.failures)} failed; "
+        f"kept in {summary.store}"
+    )

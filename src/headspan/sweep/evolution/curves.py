@@ -1,0 +1,102 @@
+"""Every lens over steps: each quantity of a lens's result, averaged over layers and heads, as one curve.
+
+A quantity is a variable of floats that is neither a chance value, a spread nor a p-value. Its chance value, where the
+lens has one, becomes a second curve beside it. Quantities that never change are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+NOT_A_QUANTITY = re.compile(
+    r"(chance|_sd(_|$)|_z(_|$)|p_value|q_value|log_p|expected|unrelated|typical|density|histogram|_low$|_high$|"
+    r"^n_pairs|^anticausal|identical_to|previous_step|_before|_after|^std$|^edge|^sigma|^direction_)"
+)
+ROLE_END = re.compile(r"^(?P<name>.+)_(?P<role>[QKVO])$")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One quantity over steps; `chance` is NaN where the lens has no chance value for it."""
+
+    lens: str
+    name: str
+    steps: np.ndarray
+    values: np.ndarray
+    chance: np.ndarray
+
+
+def curves(lenses: xr.DataTree, model: str) -> Iterator[Curve]:
+    """The curves of all lenses of one model in a store."""
+    for lens, tree in lenses.children.items():
+        for node in tree.subtree:
+            dataset = node.to_dataset()
+            if "step" not in dataset.dims or dataset.sizes["step"] < 2:
+                continue
+            path = node.path.removeprefix(tree.path).strip("/")
+            yield from _of_node(lens, path, dataset.sel(model=model))
+
+
+def _of_node(lens: str, path: str, node: xr.Dataset) -> Iterator[Curve]:
+    steps = node["step"].values
+    for name, variable in node.data_vars.items():
+        key = str(name)
+        if variable.dtype.kind != "f" or "step" not in variable.dims or NOT_A_QUANTITY.search(key):
+            continue
+        for label, part in _by_metric(variable):
+            values = _mean(part)
+            if np.isfinite(values).sum() < 2 or np.nanmax(values) == np.nanmin(values):
+                continue
+            chance = _chance(node, key, label)
+            yield Curve(lens, " ".join(filter(None, (path, key, label))), steps, values, chance)
+
+
+def _by_metric(variable: xr.DataArray) -> Iterator[tuple[str, xr.DataArray]]:
+    """Scores on different scales are not averaged with one another."""
+    if "metric" not in variable.dims:
+        yield "", variable
+        return
+    for metric in variable["metric"].values:
+        yield str(metric), variable.sel(metric=metric)
+
+
+def _mean(variable: xr.DataArray) -> np.ndarray:
+    """The mean over everything but steps, of what is defined."""
+    rows = variable.transpose("step", ...).values.reshape(variable.sizes["step"], -1)
+    known = np.isfinite(rows)
+    total, count = np.where(known, rows, 0.0).sum(1), known.sum(1)
+    mean: np.ndarray = np.divide(total, count, out=np.full(len(rows), np.nan), where=count > 0)
+    return mean
+
+
+def _chance(node: xr.Dataset, name: str, metric: str) -> np.ndarray:
+    role = ROLE_END.match(name)
+    candidates = [f"{name}_chance", *([f"{role['name']}_chance_{role['role']}"] if role else [])]
+    candidates += ["chance_mean"] if name == "mean" else []
+    for candidate in candidates:
+        if candidate in node and "step" in node[candidate].dims:
+            found = node[candidate]
+            return _mean(found.sel(metric=metric) if metric and "metric" in found.dims else found)
+    return np.full(node.sizes["step"], np.nan)
+
+
+def curve_dataset(found: list[Curve], steps: np.ndarray) -> xr.Dataset:
+    """All curves on one axis of steps, NaN where a curve has none: `value` and `chance`, [quantity, step]."""
+    places = {int(step): place for place, step in enumerate(steps)}
+    values = np.full((2, len(found), len(steps)), np.nan)
+    for row, curve in enumerate(found):
+        at = [places[int(step)] for step in curve.steps]
+        values[0, row, at], values[1, row, at] = curve.values, curve.chance
+    return xr.Dataset(
+        {"value": (("quantity", "step"), values[0]), "chance": (("quantity", "step"), values[1])},
+        coords={
+            "quantity": [f"{curve.lens} {curve.name}" for curve in found],
+            "lens": ("quantity", [curve.lens for curve in found]),
+            "step": np.asarray(steps),
+        },
+    )

@@ -1,0 +1,238 @@
+"""A sweep resumes, does not depend on its workers, and says what failed while the rest goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import headspan
+from headspan.errors import StoreError
+from headspan.lenses import LENSES
+from headspan.sweep import open_store, performing, run_sweep
+from headspan.sweep.lock import locked
+from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_checkpoint, write_series
+
+LENS_NAMES = ("ranks", "affinity")
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with client_in_this_process() as client:
+        yield client
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> Path:
+    return write_series(tmp_path / "run", (0, 10, 100))
+
+
+def test_a_store_holds_what_the_lens_gives_for_every_step(series: Path, client: Any, tmp_path: Path) -> None:
+    summary = run_sweep(series, tmp_path / "store", lenses=LENS_NAMES, client=client)
+    assert (summary.done, summary.reused, list(summary.failures)) == (6, 0, [])
+    tree = open_store(tmp_path / "store")
+    kept = tree["run/affinity/OK"].to_dataset()
+    assert kept["projection_kernel"].dims == ("model", "step", "src_layer", "src_head", "dst_layer", "dst_head")
+    assert list(kept["step"].values) == [0, 10, 100]
+    for step in (0, 10, 100):
+        bare = LENSES["affinity"].compute(headspan.open(series / f"step-{step}").heads())
+        xr.testing.assert_identical(
+            kept["projection_kernel"].sel(model="run", step=step).drop_vars(["model", "step"]),
+            bare["OK"]["projection_kernel"].drop_attrs(),
+        )
+    opened_by_zarr = xr.open_zarr(tmp_path / "store" / "results.zarr" / "run" / "ranks", chunks=None)
+    assert opened_by_zarr["rank_Q"].dims == ("model", "step", "layer", "head")
+
+
+@pytest.mark.parametrize("now", [10**9, 4 * 10**9], ids=["long ago", "in the future"])
+def test_a_second_call_recomputes_nothing_whatever_the_clock_says(
+    now: int, series: Path, client: Any, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    run_sweep(series, store, lenses=LENS_NAMES, client=client)
+    before = {path: (path.stat().st_ino, path.read_bytes()) for path in store.rglob("*") if path.suffix == ".npz"}
+    for path in [*store.rglob("*"), *series.rglob("*")]:
+        os.utime(path, (now, now))
+    summary = run_sweep(series, store, lenses=LENS_NAMES, client=client)
+    assert (summary.done, summary.reused) == (0, 6)
+    assert {path: (path.stat().st_ino, path.read_bytes()) for path in before} == before
+
+
+def test_one_corrupt_checkpoint_of_twenty_is_named_and_the_rest_goes_on(client: Any, tmp_path: Path) -> None:
+    series = write_series(tmp_path / "run", range(20))
+    weights = series / "step-7" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:300])
+    summary = run_sweep(series, tmp_path / "store", lenses="ranks", client=client)
+    (failure,) = summary.failures
+    assert (summary.done, failure.state) == (19, "failed")
+    assert "step-7" in failure.what
+    assert "model.safetensors" in failure.reason
+    steps = open_store(tmp_path / "store")["run/ranks"]["step"].values
+    assert list(steps) == [step for step in range(20) if step != 7]
+
+
+def test_weights_that_cannot_be_read_are_named(
+    series: Path, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = Path.open
+
+    def refused(self: Path, *arguments: Any, **options: Any) -> Any:
+        if self.parent.name == "step-10" and self.suffix == ".safetensors":
+            raise PermissionError(13, "Permission denied", str(self))
+        return opening(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refused)
+    summary = run_sweep(series, tmp_path / "store", lenses="ranks", client=client)
+    (failure,) = summary.failures
+    assert summary.done == 2
+    assert "Permission denied" in failure.reason
+    monkeypatch.undo()
+    assert run_sweep(series, tmp_path / "store", lenses="ranks", client=client).done == 1
+
+
+def test_a_full_disk_stops_the_sweep_and_keeps_what_is_finished(
+    series: Path, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, written = tmp_path / "store", []
+    saving = np.savez
+
+    def until_full(file: Any, **arrays: Any) -> None:
+        written.append(1)
+        if len(written) > 2:
+            file.write(b"half of it")
+            raise OSError(28, "No space left on device")
+        saving(file, **arrays)
+
+    monkeypatch.setattr(np, "savez", until_full)
+    summary = run_sweep(series, store, lenses=LENS_NAMES, client=client)
+    monkeypatch.undo()
+    assert summary.done == 2
+    assert {failure.state for failure in summary.failures} >= {"failed", "not run"}
+    assert all("No space left on device" in failure.reason for failure in summary.failures)
+    assert len(part_bytes(store)) == 2
+    assert not list(store.rglob(".part-*"))
+    resumed = run_sweep(series, store, lenses=LENS_NAMES, client=client)
+    assert (resumed.done, resumed.reused, list(resumed.failures)) == (4, 2, [])
+
+
+def test_a_disk_that_is_full_when_groups_are_written_loses_nothing(
+    series: Path, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+
+    def full(self: xr.DataTree, *arguments: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(xr.DataTree, "to_zarr", full)
+    summary = run_sweep(series, store, lenses="ranks", client=client)
+    monkeypatch.undo()
+    assert summary.done == 3
+    assert [failure.what for failure in summary.failures] == ["the group ranks of run"]
+    assert list(open_store(store)["run/ranks"]["step"].values) == [0, 10, 100]
+    assert run_sweep(series, store, lenses="ranks", client=client).done == 0
+    assert (store / "results.zarr" / "run" / "ranks" / ".zattrs").is_file()
+
+
+def test_two_steps_with_the_same_weights_are_flagged_and_computed_once(client: Any, tmp_path: Path) -> None:
+    series = write_series(tmp_path / "run", (0, 1, 2, 3), seeds=(5, 6, 6, 7))
+    summary = run_sweep(series, tmp_path / "store", lenses=("ranks", "drift"), client=client)
+    assert list(summary.identical) == ["run: step 2 has the same weights as step 1"]
+    tree = open_store(tmp_path / "store")
+    np.testing.assert_array_equal(tree["run/ranks"]["identical_to"].values[0], [np.nan, 2, 1, np.nan])
+    drift = tree["run/drift"].to_dataset()
+    assert list(drift["step"].values) == [1, 2, 3]
+    np.testing.assert_array_equal(drift["previous_step"].values[0], [0, 1, 2])
+    moved = drift["grassmann_Q"].max(["layer", "head"]).values[0]
+    assert moved[1] == 0
+    assert (moved[[0, 2]] > 0.1).all()
+    assert len(part_bytes(tmp_path / "store")) == 3 + 3
+
+
+def test_a_checkpoint_that_changed_is_computed_again_and_the_old_result_stays(
+    series: Path, client: Any, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    run_sweep(series, store, lenses="ranks", client=client)
+    before = part_bytes(store)
+    (series / "step-10").rename(tmp_path / "old")
+    write_checkpoint(series / "step-10", seed=99)
+    assert run_sweep(series, store, lenses="ranks", client=client).done == 1
+    assert before.items() <= part_bytes(store).items()
+
+
+def test_weights_that_change_under_the_sweep_are_refused(
+    series: Path, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describing = performing.describe
+
+    def then_overwrite(source: str, *more: Any) -> Any:
+        found = describing(source, *more)
+        if source.endswith("step-10"):
+            (series / "step-10" / "model.safetensors").write_bytes(
+                (series / "step-0" / "model.safetensors").read_bytes()
+            )
+        return found
+
+    monkeypatch.setattr(performing, "describe", then_overwrite)
+    summary = run_sweep(series, tmp_path / "store", lenses="ranks", client=client)
+    (failure,) = summary.failures
+    assert "changed while the sweep ran" in failure.reason
+
+
+def test_a_second_sweep_on_a_store_is_refused_with_the_name_of_the_first(
+    series: Path, client: Any, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    run_sweep(series, store, lenses="ranks", client=client)
+    with (
+        locked(store / "lock"),
+        pytest.raises(StoreError, match=rf"another sweep is writing.*process {os.getpid()} on"),
+    ):
+        run_sweep(series, store, lenses="ranks", client=client)
+    assert run_sweep(series, store, lenses="ranks", client=client).reused == 3
+
+
+def test_a_damaged_part_is_computed_again(series: Path, client: Any, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    run_sweep(series, store, lenses="ranks", client=client)
+    before = part_bytes(store)
+    damaged = next(store.glob("parts/ranks/*.npz"))
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    assert run_sweep(series, store, lenses="ranks", client=client).done == 1
+    assert part_bytes(store) == before
+
+
+def test_further_steps_and_lenses_join_what_is_there(series: Path, client: Any, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    run_sweep(series, store, lenses="ranks", client=client)
+    (series / "step-0").rename(tmp_path / "gone")
+    write_checkpoint(series / "step-200", seed=200)
+    summary = run_sweep(series, store, lenses="ranks,affinity", client=client)
+    tree = open_store(store)
+    assert list(tree["run/ranks"]["step"].values) == [0, 10, 100, 200]
+    assert list(tree["run/affinity"]["step"].values) == [10, 100, 200]
+    assert summary.done == 1 + 3
+    assert not summary.failures
+
+
+class Unspeakable(Exception):
+    """An error that cannot be sent to another process."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("this error stays here")
+
+
+def test_an_error_that_cannot_be_sent_is_told_as_text(
+    series: Path, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(task: Any) -> None:
+        raise Unspeakable("two\nlines")
+
+    monkeypatch.setattr(performing, "_result", fails)
+    summary = run_sweep(series, tmp_path / "store", lenses="ranks", client=client)
+    assert [failure.reason for failure in summary.failures] == [r"Unspeakable: two\nlines"] * 3

@@ -11,7 +11,8 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help='A checkpoint folder, a weight file, a name on the Hub (org/name, org/name@revision), or "demo".',
+        help='A checkpoint folder, a weight file, a name on the Hub (org/name, org/name@revision), "demo", '
+        "or synthetic:SHAPE?seed=1.",
     ),
 ]
 ConfigFile = Annotated[

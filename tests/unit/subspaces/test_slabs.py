@@ -111,9 +111,11 @@ def test_a_scratch_file_has_no_name_and_dies_with_its_process(tmp_path: Path) ->
 
 
 def test_scratch_space_that_the_disk_does_not_have_is_refused_at_once() -> None:
-    with pytest.raises(HeadspanError, match=r"bytes of scratch space are needed .* set TMPDIR"):
-        with scratch_slabs((10**9, 10**4, 100), 10, torch.float32):
-            pass
+    with (
+        pytest.raises(HeadspanError, match=r"bytes of scratch space are needed .* set TMPDIR"),
+        scratch_slabs((10**9, 10**4, 100), 10, torch.float32),
+    ):
+        pass
 
 
 def test_a_full_disk_is_told_in_one_line() -> None:

@@ -25,6 +25,7 @@ from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.heads import Heads
 from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import FLOAT64_WIDTH, computing_dtype
+from headspan.lenses.affinity import sketch
 from headspan.lenses.affinity.circuits import measured_circuits
 from headspan.lenses.affinity.costs import Plan, affinity_plan
 from headspan.lenses.affinity.nulls import (
@@ -85,8 +86,8 @@ def compute(
     memory
         Budget for weights, bases and scratch space together; what does not fit goes to a scratch file.
     algorithm
-        "gram", "projector" or "auto", the cheaper (`costs`). For models too large for a table of all pairs see
-        `sketch.compute`.
+        "gram", "projector", "sketch", or "auto": the cheaper of the first two, and the sketch, which gives the
+        strongest pairs alone, where both would take hours (`costs`, `sketch`).
 
     Returns
     -------
@@ -98,7 +99,9 @@ def compute(
     heads = heads.to(precision or computing_dtype(heads))
     composing = [pairing for pairing in wanted if pairing in COMPOSING] if "cs" in chosen else []
     budget = memory_bytes(memory)
-    plan = affinity_plan(heads, wanted, len(chosen), budget, _exact(algorithm))
+    plan = affinity_plan(heads, wanted, len(chosen), budget, algorithm)
+    if plan.chosen.algorithm == "sketch":
+        return sketch.compute(heads, pairings=wanted, tolerance=tolerance, seed=seed, memory=budget)
     kernels, overlaps = _tables(heads, plan, wanted if "pk" in chosen else (), composing, delta, tolerance, budget)
     by_metric = {
         "pk": {} if kernels is None else kernel_scores(heads, kernels),
@@ -124,13 +127,6 @@ def compute(
         **({} if kernels is None else kernel_error(heads, kernels, tolerance)),
     }
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **nodes})
-
-
-def _exact(algorithm: str) -> str:
-    """The algorithm, refused if it does not give every pair."""
-    if algorithm not in ("auto", "gram", "projector"):
-        raise ShapeError(f"algorithm {algorithm!r} does not give all pairs; it is auto, gram or projector")
-    return algorithm
 
 
 def _tables(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 
@@ -51,3 +53,21 @@ def kernel_error(heads: Heads, found: KernelTables, tolerance: float | None) -> 
     difference = (table[rows][:, columns].double() - exact).abs()
     known = difference[~difference.isnan()]
     return {"float32_error": float(known.max()) if known.numel() else np.nan, "float32_error_pairs": int(known.numel())}
+
+
+def verified_error(
+    heads: Heads, kernels: Mapping[str, Mapping[tuple[int, int], float]], tolerance: float | None
+) -> dict[str, float | int]:
+    """The same for single pairs: the strongest and the weakest that were computed, of each pairing."""
+    if heads.dtype == torch.float64:
+        return {}
+    differences = []
+    for pairing, known in kernels.items():
+        ranked = sorted(known, key=lambda pair: known[pair])
+        for pair in {ranked[0], ranked[-1]} if ranked else ():
+            spaces = [
+                double_bases(heads, role, [divmod(member, heads.shape(role)[1])], tolerance)
+                for role, member in zip(roles_of(pairing), pair, strict=True)
+            ]
+            differences.append(abs(float(projection_kernel(*spaces)) - known[pair]))
+    return {"float32_error": max(differences, default=np.nan), "float32_error_pairs": len(differences)}

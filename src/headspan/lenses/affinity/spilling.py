@@ -40,10 +40,14 @@ def head_blocks(heads: Heads, roles: Sequence[Role], memory: int) -> Iterator[He
     return heads.blocks(max(memory // BLOCK_SHARE, min(memory // 2, per_layer + once)), roles)
 
 
-def block_bases(block: HeadBlock, role: Role, tolerance: float | None) -> Subspace:
-    """Bases of what the heads of a block do through a role, as one list."""
-    W = block.weight(role)
-    return orthonormal_basis(W.mT if role == "O" else W, tolerance).reshape(-1)
+def basis_blocks(
+    heads: Heads, roles: Sequence[Role], tolerance: float | None, memory: int
+) -> Iterator[tuple[Role, Subspace]]:
+    """Bases of what heads do through each role, as lists of heads, in order; one role of a few layers at a time."""
+    for role in roles:
+        for block in head_blocks(heads, (role,), memory):
+            W = block.weight(role)
+            yield role, orthonormal_basis(W.mT if role == "O" else W, tolerance).reshape(-1)
 
 
 @contextmanager
@@ -92,11 +96,9 @@ def spilled_kernel_tables(
     roles: tuple[Role, ...] = tuple(role for role in ROLES if any(role in pairing for pairing in pairings))
     parts: dict[Role, list[Tensor]] = {role: [] for role in roles}
     with _scratch(heads, roles, memory, most=heads.d_model) as factors:
-        for block in head_blocks(heads, roles, memory):
-            for role in roles:
-                bases = block_bases(block, role, tolerance)
-                factors[role].append(bases.basis)
-                parts[role].append(bases.rank)
+        for role, bases in basis_blocks(heads, roles, tolerance, memory):
+            factors[role].append(bases.basis)
+            parts[role].append(bases.rank)
         ranks = {role: torch.cat(parts[role]) for role in roles}
         sizes = {role: rank.to(heads.dtype).sqrt() for role, rank in ranks.items()}
         tables = _tables(factors, sizes, pairings, memory, algorithm)

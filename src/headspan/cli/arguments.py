@@ -33,3 +33,7 @@ Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Also write the result; the ending says how (.nc, .csv, .json, ...)."),
 ]
+Memory = Annotated[
+    str,
+    typer.Option("--memory", help="Most memory that the whole process may take, such as 4GB; work is cut to fit."),
+]

@@ -91,14 +91,19 @@ def candidates(question: Question) -> Candidates:
     return Candidates((), 0, float("inf"))
 
 
-def growing_helps(question: Question) -> bool:
-    """Whether a sketch twice as wide would likely leave few enough candidates for the whole top.
+def helpful_width(question: Question, most: int) -> int | None:
+    """The least doubling of the sketch, up to `most`, that would likely leave few enough candidates for the whole top.
 
-    Judged by the present estimates drawn together towards their mean as far as the error of unrelated pairs shrinks.
+    Judged by the present estimates drawn together towards their mean as far as the error of unrelated pairs shrinks;
+    None where even the widest would not do.
     """
-    zero, width = torch.zeros((), dtype=torch.float64), question.width
-    errors = [float(kernel_standard_error(zero, *question.dimensions, each)) for each in (width, 2 * width)]
-    mean = float(question.table.nanmean())
-    threshold = lowest_plausible(question.best[-1], *question.dimensions, 2 * width, question.failure)
-    reaching = question.table >= mean + (threshold - mean) * errors[0] / errors[1]
-    return int(reaching.sum()) <= question.limit
+    zero, mean = torch.zeros((), dtype=torch.float64), float(question.table.nanmean())
+    error = float(kernel_standard_error(zero, *question.dimensions, question.width))
+    width = 2 * question.width
+    while width <= most:
+        threshold = lowest_plausible(question.best[-1], *question.dimensions, width, question.failure)
+        shrinks = float(kernel_standard_error(zero, *question.dimensions, width)) / error
+        if int((question.table >= mean + (threshold - mean) / shrinks).sum()) <= question.limit:
+            return width
+        width *= 2
+    return None

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 
@@ -34,6 +35,8 @@ EXACT_OPERATIONS = 4e14
 RESULT_ARRAYS = 14
 """Arrays as long as the pairs that a complete result holds: scores, p- and q-values, normalised kernels."""
 FORMING = 2.0
+SKETCH_SHARE = 0.6
+"""Sketches stay in memory where they take at most this share of the budget."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,15 @@ def affinity_plan(heads: Heads, pairings: Sequence[str], metrics: int, memory: i
     return Plan(tuple(costs.values()), chosen, reason, spills=chosen.scratch > 0)
 
 
+def working_budget(heads: Heads, pairings: Sequence[str], memory: int) -> int:
+    """What of a budget is left for the work beside the result itself; at least half of it."""
+    pairs = sum(prod(n for role in roles_of(pairing) for n in heads.shape(role)[:2]) for pairing in pairings)
+    return max(memory // 2, memory - 8 * RESULT_ARRAYS * pairs)
+
+
 def _cost(heads: Heads, pairings: Sequence[str], metrics: int, memory: int, algorithm: str) -> Cost:
     d, item, m = heads.d_model, heads.dtype.itemsize, sketch_width(heads)
+    metrics = 1 if algorithm == "sketch" else metrics  # it scores the kernel alone
     members = {role: heads.shape(role)[0] * heads.shape(role)[1] for pair in pairings for role in roles_of(pair)}
     widths = {role: min(heads.shape(role)[2:]) for role in members}
     operations = weighed = float(sum(4 * d * members[role] * widths[role] ** 2 for role in members)) * metrics
@@ -117,7 +127,7 @@ def _cost(heads: Heads, pairings: Sequence[str], metrics: int, memory: int, algo
         pairs += here
     held = sum(members[role] * widths[role] for role in members) * (m if algorithm == "sketch" else d) * item
     needed = held if algorithm == "sketch" else held * metrics
-    spilled = needed > memory // 2
+    spilled = needed > (SKETCH_SHARE if algorithm == "sketch" else 0.5) * memory
     result = pairs * (item if algorithm == "sketch" else 8 * RESULT_ARRAYS)
     return Cost(algorithm, operations, weighed, result + (memory if spilled else needed), held if spilled else 0)
 

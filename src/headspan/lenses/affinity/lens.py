@@ -27,7 +27,7 @@ from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import FLOAT64_WIDTH, computing_dtype
 from headspan.lenses.affinity import sketch
 from headspan.lenses.affinity.circuits import measured_circuits
-from headspan.lenses.affinity.costs import Plan, affinity_plan
+from headspan.lenses.affinity.costs import Plan, affinity_plan, working_budget
 from headspan.lenses.affinity.nulls import (
     Array,
     Layers,
@@ -98,7 +98,7 @@ def compute(
         raise DegenerateSubspace("nothing composes: there is only one layer, and a head talks to heads of later layers")
     heads = heads.to(precision or computing_dtype(heads))
     composing = [pairing for pairing in wanted if pairing in COMPOSING] if "cs" in chosen else []
-    budget = memory_bytes(memory)
+    budget = working_budget(heads, wanted, memory_bytes(memory))
     plan = affinity_plan(heads, wanted, len(chosen), budget, algorithm)
     if plan.chosen.algorithm == "sketch":
         return sketch.compute(heads, pairings=wanted, tolerance=tolerance, seed=seed, memory=budget)

@@ -3,7 +3,7 @@
 1. One pass keeps a sketch of every head; it gives every composing pair's kernel up to a known error (`sketching`).
 2. Every pair that could be among the top N at the stated confidence is a candidate (`certifying`).
 3. The candidates' heads are read again and their kernels computed exactly (`verifying`). If candidates are too many,
-   the sketch is made twice as wide, where that would help.
+   the sketch is made anew and wider, where that would help.
 
 The result has the nodes of an affinity result, with an axis `pair` of verified pairs in place of the four axes of a
 table, and means of the estimates for every head.
@@ -21,7 +21,7 @@ from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.heads import Heads
 from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import computing_dtype
-from headspan.lenses.affinity.certifying import Question, candidates, growing_helps, leading_pairs
+from headspan.lenses.affinity.certifying import Question, candidates, helpful_width, leading_pairs
 from headspan.lenses.affinity.costs import affinity_plan, sketch_width
 from headspan.lenses.affinity.pair_tables import roles_of
 from headspan.lenses.affinity.rounding import verified_error
@@ -30,7 +30,7 @@ from headspan.lenses.affinity.sketching import Estimates, estimated_kernels
 from headspan.lenses.affinity.verifying import Verifier, verifier
 
 ROUNDS = 3
-"""A sketch is widened twice at most."""
+"""A sketch is replaced by a wider one twice at most."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def compute(
         "top": top,
         **error,
     }
-    nodes = {name: sketched_dataset(heads, each, estimates.width) for name, each in found.items()}
+    nodes = {name: sketched_dataset(heads, each) for name, each in found.items()}
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **nodes})
 
 
@@ -131,15 +131,13 @@ def _verified(
             asked = {name: _question(heads, name, estimates, check, settings) for name in pairings}
             chosen = {name: candidates(question) for name, question in asked.items()}
             short = [name for name in pairings if chosen[name].certified < asked[name].asked]
-            if turn == ROUNDS - 1 or 2 * width > heads.d_model or not any(growing_helps(asked[name]) for name in short):
+            wider = [found for name in short if (found := helpful_width(asked[name], heads.d_model)) is not None]
+            if turn == ROUNDS - 1 or not wider:
                 break
-            width *= 2
+            width = max(wider)
         check.kernels({name: each.pairs for name, each in chosen.items()})
         kernels: dict[str, dict[tuple[int, int], float]] = {name: check.of(name) for name in pairings}
-    found = {
-        name: SketchedPairing(name, estimates.tables[name], estimates.ranks, kernels[name], chosen[name])
-        for name in pairings
-    }
+    found = {name: SketchedPairing(name, estimates, kernels[name], chosen[name]) for name in pairings}
     return found, estimates, verified_error(heads, kernels, settings.tolerance)
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from headspan.dims import KV_ROLES, PAIR_DIMS, Role
+from headspan.dims import KV_ROLES, PAIR_DIMS
 from headspan.heads import Heads
 from headspan.lenses.affinity.certifying import Candidates
 from headspan.lenses.affinity.nulls import Array
 from headspan.lenses.affinity.pair_tables import roles_of
+from headspan.lenses.affinity.sketching import Estimates
 from headspan.lenses.affinity.verifying import Pair
 from headspan.subspaces import chance_mean, chance_variance, log_upper_tail
 from headspan.subspaces.sketched import kernel_standard_error
@@ -29,13 +30,12 @@ class SketchedPairing:
     """What a sketch and its verification found of one pairing."""
 
     pairing: str
-    estimates: Float[Tensor, "n m"]
-    ranks: Mapping[Role, Int[Tensor, " _"]]
+    estimates: Estimates
     kernels: Mapping[Pair, float]
     candidates: Candidates
 
 
-def sketched_dataset(heads: Heads, found: SketchedPairing, width: int) -> xr.Dataset:
+def sketched_dataset(heads: Heads, found: SketchedPairing) -> xr.Dataset:
     """One pairing's verified pairs, strongest first, and what the estimates say of every head.
 
     Per `pair`: `pair_src_layer`, `pair_src_head`, `pair_dst_layer`, `pair_dst_head`; `projection_kernel`, exact, in
@@ -46,13 +46,15 @@ def sketched_dataset(heads: Heads, found: SketchedPairing, width: int) -> xr.Dat
     `lens.pairing_dataset`, NaN where they need all pairs. Attributes: `verified`, `certified`, `threshold`.
     """
     src, dst = roles_of(found.pairing)
-    table, (n_src, n_dst) = found.estimates, (heads.shape(role)[1] for role in (src, dst))
+    table, width = found.estimates.tables[found.pairing], found.estimates.width
+    n_src, n_dst = (heads.shape(role)[1] for role in (src, dst))
     pairs = sorted(found.kernels, key=lambda pair: -found.kernels[pair])
     rows, columns = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
     layers = np.asarray(heads.layers)
     kernel = np.array([found.kernels[pair] for pair in pairs], dtype=np.float64)
-    p, q = (found.ranks[role].cpu() for role in (src, dst))
+    p, q = (found.estimates.ranks[role].cpu() for role in (src, dst))
     exact, p_pair, q_pair = torch.from_numpy(kernel), p[rows], q[columns]
+    levelled = _levelled(found.estimates, found.pairing)
     variables: dict[str, Any] = {
         "pair_src_layer": ("pair", layers[rows // n_src]),
         "pair_src_head": ("pair", rows % n_src),
@@ -63,8 +65,8 @@ def sketched_dataset(heads: Heads, found: SketchedPairing, width: int) -> xr.Dat
         "standard_error": ("pair", kernel_standard_error(exact, p_pair.double(), q_pair.double(), width).numpy()),
         "src_rank": (PAIR_DIMS[:2], p.numpy().reshape(-1, n_src)),
         "dst_rank": (PAIR_DIMS[2:], q.numpy().reshape(-1, n_dst)),
-        "outgoing": (PAIR_DIMS[:2], _mean(table, 1).reshape(-1, n_src)),
-        "incoming": (PAIR_DIMS[2:], _mean(table, 0).reshape(-1, n_dst)),
+        "outgoing": (PAIR_DIMS[:2], _mean(levelled, 1).reshape(-1, n_src)),
+        "incoming": (PAIR_DIMS[2:], _mean(levelled, 0).reshape(-1, n_dst)),
     }
     n_pairs = int((~table.isnan()).sum())
     p_values = log_upper_tail(exact, p_pair, q_pair, heads.d_model).exp().numpy()
@@ -82,6 +84,18 @@ def sketched_dataset(heads: Heads, found: SketchedPairing, width: int) -> xr.Dat
             "threshold": found.candidates.threshold,
         },
     )
+
+
+def _levelled(estimates: Estimates, pairing: str) -> Float[Tensor, "n m"]:
+    """Estimates less what the size of either sketch adds to all pairs of a head alike; unbiased up to 2 PK / m^2.
+
+    Single pairs gain little; a head's mean over thousands of pairs would otherwise keep the error they share.
+    """
+    (p, t), (q, u) = (
+        (estimates.ranks[role].to(estimates.sizes[role]), estimates.sizes[role]) for role in roles_of(pairing)
+    )
+    shared = (t[:, None] * u[None, :] - p[:, None] * q[None, :]) / (estimates.width + 1)
+    return estimates.tables[pairing] - shared
 
 
 def _mean(table: Float[Tensor, "n m"], axis: int) -> Array:
@@ -103,7 +117,7 @@ def _summaries(heads: Heads, found: SketchedPairing, n_pairs: int) -> dict[str, 
     p, q = (min(heads.shape(role)[2:]) for role in roles_of(found.pairing))
     numbers = {
         "n_pairs": float(n_pairs),
-        "mean": float(found.estimates.double().nanmean()),
+        "mean": float(_levelled(found.estimates, found.pairing).double().nanmean()),
         "chance_mean": float(chance_mean(p, q, heads.d_model)),
         "chance_std": float(chance_variance(p, q, heads.d_model)) ** 0.5,
     }

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from headspan.dims import ROLES, Role
 from headspan.heads import Heads
+from headspan.lenses.affinity.costs import SKETCH_SHARE
 from headspan.lenses.affinity.pair_tables import by_source, roles_of
 from headspan.lenses.affinity.spilling import basis_blocks
 from headspan.subspaces.sketched import gaussian_sketch, kernel_estimate
@@ -27,10 +28,14 @@ from headspan.subspaces.streamed import slab_height, streamed_overlaps
 
 @dataclass(frozen=True)
 class Estimates:
-    """Estimated kernels by pairing, NaN where a pair does not compose or a head is zero, and every head's rank."""
+    """Estimated kernels by pairing, NaN where a pair does not compose or a head is zero; what is known of each head.
+
+    `sizes` are ||Y_h||_F^2 / m, which is the rank on average. How far a head's is off shifts all its estimates alike.
+    """
 
     tables: Mapping[str, Float[Tensor, "_ _"]]
     ranks: Mapping[Role, Int[Tensor, " _"]]
+    sizes: Mapping[Role, Float[Tensor, " _"]]
     width: int
 
 
@@ -41,31 +46,36 @@ def estimated_kernels(
     roles: tuple[Role, ...] = tuple(role for role in ROLES if any(role in pairing for pairing in pairings))
     Phi = gaussian_sketch(heads.d_model, width, seed, heads.dtype, heads.device)
     with _sketch_space(heads, roles, width, memory) as (sketches, ranks, rest):
-        start = dict.fromkeys(roles, 0)
+        start, sizes = (
+            dict.fromkeys(roles, 0),
+            {role: torch.zeros_like(ranks[role], dtype=heads.dtype) for role in roles},
+        )
         for role, bases in basis_blocks(heads, roles, tolerance, rest):
             at = start[role]
             start[role] = at + len(bases.rank)
             ranks[role][at : start[role]] = bases.rank
-            _keep(sketches[role], at, Phi.mT @ bases.basis)
+            sketch = Phi.mT @ bases.basis
+            sizes[role][at : start[role]] = sketch.square().sum((-2, -1)) / width
+            _keep(sketches[role], at, sketch)
         del Phi
         tables = {}
         for src, own in by_source(pairings).items():
             for pairing, table in zip(own, _overlaps(heads, sketches, ranks, src, own, rest), strict=True):
                 p, q = (_dimension(ranks[role], heads.dtype) for role in roles_of(pairing))
                 tables[pairing] = kernel_estimate(table, p[:, None], q[None, :], width)
-    return Estimates({pairing: tables[pairing] for pairing in pairings}, ranks, width)
+    return Estimates({pairing: tables[pairing] for pairing in pairings}, ranks, sizes, width)
 
 
 @contextmanager
 def _sketch_space(
     heads: Heads, roles: Sequence[Role], width: int, memory: int
 ) -> Iterator[tuple[dict[Role, Slabs], dict[Role, Tensor], int]]:
-    """Room for all sketches, in memory where they take at most 60 % of it; ranks; and the memory that is left."""
+    """Room for all sketches, in memory where their share of it is small enough; ranks; and the memory left."""
     counts = {role: heads.n_layers * heads.stack.projections[role].rows.n_heads for role in roles}
     widths = {role: min(heads.stack.projections[role].rows.d_head, heads.d_model) for role in roles}
     columns, item = sum(counts[role] * widths[role] for role in roles), heads.dtype.itemsize
     size = columns * width * item
-    inside = 5 * size <= 3 * memory
+    inside = size <= SKETCH_SHARE * memory
     rest = memory - size if inside else memory
     height = slab_height(1 if inside else columns, sum(counts.values()), width, item, rest)
     with ExitStack() as files:

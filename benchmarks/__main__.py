@@ -2,11 +2,23 @@
 
 import sys
 
-from benchmarks import affinity, gaussian, hub, interventions, lab, positions, reading, runtime, similarity, spectra
+from benchmarks import (
+    affinity,
+    gaussian,
+    hub,
+    interventions,
+    lab,
+    positions,
+    reading,
+    runtime,
+    scale,
+    similarity,
+    spectra,
+)
 
 BENCHMARKS = {
     module.__name__.removeprefix("benchmarks."): module
-    for module in (reading, hub, affinity, similarity, positions, spectra, gaussian, runtime, interventions, lab)
+    for module in (reading, hub, affinity, similarity, positions, spectra, gaussian, runtime, interventions, lab, scale)
 }
 
 unknown = sorted(set(sys.argv[1:]) - set(BENCHMARKS))

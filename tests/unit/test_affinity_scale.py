@@ -147,7 +147,7 @@ def test_random_weights_have_no_top_to_certify() -> None:
 
 
 def test_a_sketch_too_narrow_grows() -> None:
-    checkpoint = headspan.synthetic("gpt2", layers=4, planted=6, strength=5, seed=1)
+    checkpoint = headspan.synthetic("gpt2", layers=4, planted=6, strength=14, seed=1)
     found = sketch.compute(checkpoint.heads(), top=6, width=48)
     assert found.attrs["sketch_width"] > 48
     assert all(found[pairing].attrs["certified"] == 6 for pairing in PAIRINGS)

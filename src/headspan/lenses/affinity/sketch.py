@@ -131,7 +131,7 @@ def _verified(
             asked = {name: _question(heads, name, estimates, check, settings) for name in pairings}
             chosen = {name: candidates(question) for name, question in asked.items()}
             short = [name for name in pairings if chosen[name].certified < asked[name].asked]
-            wider = [found for name in short if (found := helpful_width(asked[name], heads.d_model)) is not None]
+            wider = [each for name in short if (each := helpful_width(asked[name], heads.d_model)) is not None]
             if turn == ROUNDS - 1 or not wider:
                 break
             width = max(wider)

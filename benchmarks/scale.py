@@ -36,7 +36,7 @@ from headspan.lenses.affinity.spilling import spilled_kernel_tables
 PAIRINGS = ("OQ", "OK", "OV")
 PEAK_SIDE = 3072
 EXACT_SLICE, SKETCH_SLICE = "mistral-7b?layers=6", "llama-70b?layers=3&planted=12"
-FIT_LAYERS = (4, 6, 9, 13, 18)
+FIT_LAYERS = (3, 4, 6, 9, 13)
 FIT_SHAPE = {
     "model_type": "llama",
     "num_hidden_layers": 4,
@@ -175,7 +175,7 @@ class Fit:
         return float(1 - np.sum((y - self.slope * x) ** 2) / np.sum((y - y.mean()) ** 2))
 
 
-def fits(memory: int = 2 * 10**9, rounds: int = 3) -> list[Fit]:
+def fits(memory: int = 2 * 10**9, rounds: int = 2) -> list[Fit]:
     """Five sizes for each algorithm, the best of some rounds."""
     found = []
     for algorithm in ("gram", "projector", "sketch"):

@@ -11,7 +11,7 @@ import headspan
 from headspan.errors import DegenerateSubspace, MemoryBudgetError, ShapeError
 from headspan.figures.affinity import figures
 from headspan.findings import findings_of
-from headspan.lenses import affinity
+from headspan.lenses import affinity, similarity
 from headspan.lenses.affinity import sketch
 from headspan.lenses.affinity.certifying import Question, candidates, helpful_width
 from headspan.lenses.affinity.costs import EXACT_OPERATIONS, affinity_plan
@@ -85,6 +85,12 @@ def test_wide_models_are_computed_in_single_precision_unless_told() -> None:
     heads = headspan.synthetic(WIDE).heads()
     assert affinity.compute(heads, draws=2).attrs["dtype"] == "float32"
     assert affinity.compute(heads, draws=2, precision="float64").attrs["dtype"] == "float64"
+
+
+def test_similarity_of_wide_models_says_what_single_precision_cost() -> None:
+    result = similarity.compute(headspan.synthetic(WIDE).heads(), across_layers=False, maps=False)
+    assert result.attrs["computed_in"] == "float32"
+    assert 0 < result.attrs["float32_error"] < 1e-4
 
 
 @pytest.mark.parametrize("seed", range(5))

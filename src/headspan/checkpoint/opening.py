@@ -15,7 +15,6 @@ from headspan.checkpoint.folder import folder_config, weight_files
 from headspan.checkpoint.hub.reference import HubReference, hub_reference
 from headspan.checkpoint.in_memory import InMemory
 from headspan.checkpoint.local_files import LocalFiles
-from headspan.checkpoint.synthetic.opening import SCHEME, open_synthetic
 from headspan.checkpoint.tensors import TensorStore
 from headspan.demo import demo_folder
 from headspan.errors import CheckpointError, HeadspanError
@@ -50,7 +49,10 @@ def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
 
 
 def _open_path(source: str, config: Any, may_be_on_the_hub: bool) -> Checkpoint:
-    if source.startswith(SCHEME):
+    if source.startswith("synthetic:"):
+        # Drawing numbers needs torch, which reading headers does not.
+        from headspan.checkpoint.synthetic import open_synthetic
+
         return open_synthetic(source)
     path = demo_folder() if source == "demo" else Path(source).expanduser()
     try:

@@ -109,12 +109,20 @@ def slab_count(slabs: Slabs) -> int:
 
 @contextmanager
 def scratch_slabs(
-    shape: tuple[int, int, int], height: int, dtype: torch.dtype, device: torch.device | str = "cpu"
+    shape: tuple[int, int, int],
+    height: int,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    *,
+    filled: bool = True,
 ) -> Iterator[ScratchSlabs]:
-    """Scratch space for n factors [d, p], in the system's folder for temporary files (TMPDIR); gone afterwards."""
+    """Scratch space for n factors [d, p], in the system's folder for temporary files (TMPDIR); gone afterwards.
+
+    With `filled`, all of it will be used, and is refused at once if the disk has not that much.
+    """
     needed = shape[0] * shape[1] * shape[2] * dtype.itemsize
     free = shutil.disk_usage(tempfile.gettempdir()).free
-    if needed > free:
+    if filled and needed > free:
         raise HeadspanError(
             f"{needed:,} bytes of scratch space are needed and {tempfile.gettempdir()} has {free:,}; set TMPDIR to a "
             "larger disk, or raise the memory budget"

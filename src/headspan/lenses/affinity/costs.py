@@ -24,7 +24,7 @@ from math import prod
 
 import torch
 
-from headspan.dims import COMPOSING
+from headspan.dims import COMPOSING, ROLES
 from headspan.errors import ShapeError
 from headspan.heads import Heads
 from headspan.lenses.affinity.pair_tables import by_source, roles_of
@@ -126,7 +126,9 @@ def _cost(heads: Heads, pairings: Sequence[str], metrics: int, memory: int, algo
         weighed += metrics * (large + FORMING * small)
         pairs += here
     held = sum(members[role] * widths[role] for role in members) * (m if algorithm == "sketch" else d) * item
-    needed = held if algorithm == "sketch" else held * metrics
+    # In memory, bases stand beside the factors of all four roles; a scratch file holds one set at a time.
+    everyone = sum(prod(heads.shape(role)) for role in ROLES) * item
+    needed = held if metrics == 1 else held + everyone
     spilled = needed > (SKETCH_SHARE if algorithm == "sketch" else 0.5) * memory
     result = pairs * (item if algorithm == "sketch" else 8 * RESULT_ARRAYS)
     return Cost(algorithm, operations, weighed, result + (memory if spilled else needed), held if spilled else 0)

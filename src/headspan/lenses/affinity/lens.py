@@ -151,7 +151,7 @@ def _tables(
     circuits = measured_circuits(
         heads, roles, composition=bool(composing), delta=delta, tolerance=tolerance, memory=max(1, memory // 8)
     )
-    way: Algorithm = "gram" if algorithm == "gram" else "auto"
+    way: Algorithm = "gram" if algorithm == "gram" else "projector"
     found = kernel_tables(circuits, wanted, memory // 4, way) if wanted else None
     return found, overlap_tables(circuits, composing, memory // 4, way)
 

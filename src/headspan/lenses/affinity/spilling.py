@@ -114,14 +114,15 @@ def spilled_overlap_tables(
     """As `pair_tables.overlap_tables`, within `memory` bytes beside the tables themselves."""
     if not pairings:
         return None
-    values: dict[Role, list[Tensor]] = {role: [] for role in ROLES}
-    with _scratch(heads, ROLES, memory) as factors:
+    values: dict[Role, list[Tensor]] = {role: [] for role in ROLES if any(role in pairing for pairing in pairings)}
+    with _scratch(heads, tuple(values), memory) as factors:
         for block in head_blocks(heads, ROLES, memory):
-            for name, factor in block_factors(heads, block, delta).items():
-                role = roles_of("OO" if name == "writer" else f"O{name}")[1]
-                factors[role].append(factor.flatten(0, 1))
-                values[role].append(factor_values(factor.flatten(0, 1)))
+            made = block_factors(heads, block, delta)
+            for role, parts in values.items():
+                factor = made["writer" if role == "O" else role].flatten(0, 1)
+                factors[role].append(factor)
+                parts.append(factor_values(factor))
         found = {role: torch.cat(parts) for role, parts in values.items()}
         sizes = {role: each.pow(4).sum(-1).sqrt().to(heads.dtype) for role, each in found.items()}
         tables = _tables(factors, sizes, pairings, memory, algorithm)
-    return OverlapTables(tables, found["O"], {role: found[role] for role in ("Q", "K", "V")})
+    return OverlapTables(tables, found["O"], {role: each for role, each in found.items() if role != "O"})

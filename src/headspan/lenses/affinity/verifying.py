@@ -70,11 +70,12 @@ class Verifier:
 
 @contextmanager
 def verifier(heads: Heads, roles: Iterable[Role], tolerance: float | None, most: int) -> Iterator[Verifier]:
-    """A verifier with scratch space for `most` heads of each role."""
+    """A verifier with scratch space for up to `most` heads of each role, of which it mostly needs a small part."""
     with ExitStack() as files:
         space: dict[Role, ScratchSlabs] = {}
         for role in roles:
             rows = heads.stack.projections[role].rows
             shape = (min(most, heads.n_layers * rows.n_heads), heads.d_model, min(rows.d_head, heads.d_model))
-            space[role] = files.enter_context(scratch_slabs(shape, heads.d_model, heads.dtype, heads.device))
+            room = scratch_slabs(shape, heads.d_model, heads.dtype, heads.device, filled=False)
+            space[role] = files.enter_context(room)
         yield Verifier(heads, tolerance, space)

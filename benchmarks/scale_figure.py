@@ -27,7 +27,7 @@ def predictions(fits: Sequence[Fit]) -> list[tuple[str, str, float, float]]:
         heads = headspan.synthetic(shape).heads().to("float32")
         costs = {cost.algorithm: cost for cost in affinity_plan(heads, ("OQ", "OK", "OV"), 1, 4 * 10**9).costs}
         rows += [
-            (shape, fit.algorithm, costs[fit.algorithm].operations, fit.slope * costs[fit.algorithm].operations)
+            (shape, fit.algorithm, costs[fit.algorithm].weighed, fit.slope * costs[fit.algorithm].weighed)
             for fit in fits
         ]
     return rows
@@ -58,7 +58,11 @@ def write_figure(fits: Sequence[Fit], folder: str) -> None:
                 name=f"{fit.algorithm}, predicted",
             )
         )
-    figure.update_xaxes(type="log", title_text="operations counted (OQ, OK and OV)", exponentformat="power")
+    figure.update_xaxes(
+        type="log",
+        title_text="operations counted for OQ, OK and OV, those of small products double",
+        exponentformat="power",
+    )
     figure.update_yaxes(type="log", title_text="CPU seconds", exponentformat="power")
     styled(figure, "Affinity: time follows the operations that are counted", 520)
     figure.update_layout(width=900)

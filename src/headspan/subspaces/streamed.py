@@ -99,24 +99,28 @@ def _squares(everyone: Sequence[Slabs], memory: int) -> Iterator[tuple[list[Tens
     for start in range(0, count, held):
         stop = min(start + held, count)
         left = [[each.slab(number) for each in everyone] for number in range(start, stop)]
-        for i in range(len(left)):
-            yield left[i], left[i], 1.0
-            for j in range(i + 1, len(left)):
-                yield left[i], left[j], 2.0
+        for i, rows in enumerate(left):
+            yield rows, rows, 1.0
+            for columns in left[i + 1 :]:
+                yield rows, columns, 2.0
         for number in range(stop, count):
             right = [each.slab(number) for each in everyone]
-            for each in left:
-                yield each, right, 2.0
+            for rows in left:
+                yield rows, right, 2.0
+            del right
+        # Nothing may hold on to these slabs while the next ones are read, or twice the memory would be taken.
+        left.clear()
+        rows = columns = []
 
 
 def _slabs_held(everyone: Sequence[Slabs], memory: int) -> int:
-    """How many slabs fit beside the squares and beside the one that is read next to another that is let go."""
+    """How many slabs fit beside the squares and beside two more: the one read last, and the one read next."""
     if all(isinstance(each, TensorSlabs) for each in everyone):
         return slab_count(everyone[0])
     item, height = everyone[0].dtype.itemsize, everyone[0].height
     squares = sum(each.shape[0] for each in everyone) * height**2 * item
     slab = sum(each.shape[0] * each.shape[2] for each in everyone) * height * item
-    return max(1, (memory - squares) // max(1, slab) - 2)
+    return max(1, (memory - squares) // max(1, slab) - 3)
 
 
 def _square(left: Tensor, right: Tensor, room: Tensor) -> Float[Tensor, "n entries"]:

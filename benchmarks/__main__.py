@@ -12,6 +12,7 @@ from benchmarks import (
     positions,
     reading,
     runtime,
+    scale,
     similarity,
     spectra,
     sweep,
@@ -32,6 +33,7 @@ BENCHMARKS = {
         interventions,
         lab,
         sweep,
+        scale,
     )
 }
 

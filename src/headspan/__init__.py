@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headspan.checkpoint import open_checkpoint as open
     from headspan.checkpoint.families import Layout
     from headspan.checkpoint.families import register as register_family
+    from headspan.checkpoint.synthetic import synthetic
     from headspan.heads import Heads
     from headspan.report.showing import describe, show
 
@@ -31,6 +32,7 @@ __all__ = [
     "open",
     "register_family",
     "show",
+    "synthetic",
 ]
 
 _LAZY = {
@@ -38,6 +40,7 @@ _LAZY = {
     "Checkpoint": ("headspan.checkpoint", "Checkpoint"),
     "Layout": ("headspan.checkpoint.families", "Layout"),
     "register_family": ("headspan.checkpoint.families", "register"),
+    "synthetic": ("headspan.checkpoint.synthetic", "synthetic"),
     "Heads": ("headspan.heads", "Heads"),
     "show": ("headspan.report.showing", "show"),
     "describe": ("headspan.report.showing", "describe"),

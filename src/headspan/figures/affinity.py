@@ -31,7 +31,7 @@ from headspan.figures.theme import BLUE, CHANCE, ORANGE, PURPLE, styled
 from headspan.figures.two_scores import kernel_against_score
 from headspan.figures.wiring_diagram import wiring_diagram
 from headspan.lenses.affinity import VARIABLES
-from headspan.lenses.affinity.edges import pairing_node
+from headspan.lenses.affinity.edges import is_sketched, pairing_node
 from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
 
 BINS = 80
@@ -62,8 +62,10 @@ def figures(result: xr.DataTree, classes: Mapping[str, str] | None = None) -> di
     }
     if len(shown_metrics(result)) == 2:
         drawn["Kernel against composition score"] = kernel_against_score(result)
-    drawn["All pairs"] = affinity_matrices(result)
-    drawn["Scores beside chance"] = score_distributions(result)
+    # A sketch has no table of all pairs to draw.
+    if not is_sketched(result):
+        drawn["All pairs"] = affinity_matrices(result)
+        drawn["Scores beside chance"] = score_distributions(result)
     if len(_hubs(result, 1)):
         drawn["Hubs"] = hub_ranking(result, classes)
     curves = precision_recall(result, classes) if classes else None

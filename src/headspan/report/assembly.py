@@ -96,9 +96,10 @@ def report_page(
     tables, behind = figure_tables(results, figures, front.grid.grouped)
     record = page_record(PageData(front.grid, results, names_by_head(front.classes), tables), store)
     chapters = chapters_of(part.lens.name for part in parts)
-    found = [finding for part in (*extra, *parts) for finding in part.findings]
+    found = [finding for each in extra for finding in each.findings]
+    found += [finding for part in parts for finding in part.findings]
     titles = {"model": "Model", "findings": "What stands out", "methods": "Methods", "downloads": "Downloads"}
-    titles |= {each.name: each.title for each in (*chapters, *extra)}
+    titles |= {each.name: each.title for each in chapters} | {each.name: each.title for each in extra}
     sections = {
         "model": front.model,
         "findings": findings_section(found, lambda finding: _place(finding, figures, titles)),

@@ -112,6 +112,9 @@ def _distribution(node: xr.Dataset, pairing: str, metric: str) -> list[go.Bar | 
         legendgroup="anticausal",
         hovertemplate="%{x:.3g}: density %{y:.2g}<extra>impossible order</extra>",
     )
+    if not spread > 0:
+        # Heads as wide as the stream share all of it, whatever they are: there is no law to draw.
+        return [bars, outline]
     points = np.linspace(mean - 4 * spread, mean + 4 * spread, 81)
     law = go.Scatter(
         x=points.astype(np.float32),

@@ -133,7 +133,7 @@ def _outside(changed: pd.DataFrame) -> Iterator[Finding]:
     certain = int(departs.sum())
     statement = (
         f"Of {len(known)} changes {len(inside)} keep inside the old spaces more than random ones would, "
-        f"{certain - len(inside)} less; on average {share:.1%} of a change's energy lies outside, by chance {chance:.1%}."
+        f"{certain - len(inside)} less; on average {share:.1%} of their energy lies outside, by chance {chance:.1%}."
         if certain
         else f"Changes point in and out of the old spaces as random ones do: {share:.1%} of their energy lies outside."
     )

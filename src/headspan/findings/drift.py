@@ -132,8 +132,8 @@ def _outside(changed: pd.DataFrame) -> Iterator[Finding]:
     inside = known[departs & (known["outside_share"] < known["outside_share_chance"])]
     certain = int(departs.sum())
     statement = (
-        f"{len(inside)} changes stay inside the old spaces more than random ones, {certain - len(inside)} less; on "
-        f"average {share:.1%} of a change's energy lies outside, by chance {chance:.1%}."
+        f"Of {len(known)} changes {len(inside)} keep inside the old spaces more than random ones would, "
+        f"{certain - len(inside)} less; on average {share:.1%} of their energy lies outside, by chance {chance:.1%}."
         if certain
         else f"Changes point in and out of the old spaces as random ones do: {share:.1%} of their energy lies outside."
     )

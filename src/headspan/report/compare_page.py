@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -14,10 +14,13 @@ from headspan.finding import Finding
 from headspan.findings import findings_of
 from headspan.lenses.compare import edge_changes, wiring_pairings
 from headspan.lenses.compare.tables import turnover
-from headspan.report.figure_block import drawing_scripts, figure_blocks
+from headspan.report.compare_record import compare_record
+from headspan.report.downloads import downloads_section
+from headspan.report.figure_block import figure_blocks
 from headspan.report.findings_section import finding_block
 from headspan.report.html import Markup, element, facts, section, table
-from headspan.report.page import page
+from headspan.report.linked import linked_page
+from headspan.report.store import Store
 
 SHOWN = 15
 BESIDE = ("model", "revision", "file_hash", "stored_dtype")
@@ -28,6 +31,7 @@ SECTIONS = {
     "spectra": "Spectra",
     "provenance": "Where these numbers come from",
 }
+SPECTRA = "Spectra of matrices"
 WIRING_FIGURES = ("Edges gained and lost", "Kernels before and after")
 
 
@@ -38,23 +42,28 @@ def write_compare_page(result: xr.DataTree, path: Path) -> None:
 
 
 def compare_page(result: xr.DataTree) -> str:
-    """The page as one HTML document."""
-    drawn, found = figures_of("compare", result), findings_of("compare", result)
+    """The page as one HTML document, its figures, tables and side panel linked as in a report."""
+    drawn, found, store = figures_of("compare", result), findings_of("compare", result), Store()
+    record = compare_record(result, store)
     by_section = {
         "findings": [_ranked(found)],
-        "drift": figure_blocks({name: figure for name, figure in drawn.items() if _of_drift(name)}),
-        "wiring": _wiring(result, drawn),
-        "spectra": [
-            *figure_blocks({name: figure for name, figure in drawn.items() if name.startswith("Spectra of ma")})
-        ],
+        "drift": _blocks({name: figure for name, figure in drawn.items() if _of_drift(name)}, store),
+        "wiring": _wiring(result, drawn, store),
+        "spectra": _blocks({name: figure for name, figure in drawn.items() if name.startswith(SPECTRA)}, store),
         "provenance": [_provenance(result)],
     }
     kept = {name: blocks for name, blocks in by_section.items() if blocks}
     sections = [section(name, SECTIONS[name], *blocks) for name, blocks in kept.items()]
+    sections.append(downloads_section(record, str(result.attrs["model"])))
     title = f"{_short(result.attrs['before_model'])} and {_short(result.attrs['model'])}"
     layers = result["drift"].sizes["layer"]
     subtitle = f"{result.attrs['family']}: {layers} layers of {result.attrs['n_heads']} heads, before and after"
-    return page(title, subtitle, {name: SECTIONS[name] for name in kept}, sections, drawing_scripts())
+    contents = {name: SECTIONS[name] for name in kept} | {"downloads": "Downloads"}
+    return linked_page(title, subtitle, contents, sections, record, store)
+
+
+def _blocks(figures: Mapping[str, go.Figure], store: Store) -> list[Markup]:
+    return figure_blocks(figures, store, "compare")
 
 
 def _short(model: object) -> str:
@@ -63,7 +72,7 @@ def _short(model: object) -> str:
 
 
 def _of_drift(name: str) -> bool:
-    return name not in WIRING_FIGURES and not name.startswith("Spectra of ma")
+    return name not in WIRING_FIGURES and not name.startswith(SPECTRA)
 
 
 def _ranked(found: Sequence[Finding]) -> Markup:
@@ -72,7 +81,7 @@ def _ranked(found: Sequence[Finding]) -> Markup:
     return element("div", *map(finding_block, found))
 
 
-def _wiring(result: xr.DataTree, drawn: dict[str, go.Figure]) -> list[Markup]:
+def _wiring(result: xr.DataTree, drawn: Mapping[str, go.Figure], store: Store) -> list[Markup]:
     """Figures, then one table of the largest changes per pairing; why there are none where there are none."""
     if "wiring_left_out" in result.attrs:
         return [element("p", f"Left out: {result.attrs['wiring_left_out']}.")]
@@ -80,7 +89,7 @@ def _wiring(result: xr.DataTree, drawn: dict[str, go.Figure]) -> list[Markup]:
         return []
     if result.attrs["d_head"] >= result.attrs["d_model"]:
         return [element("p", "Left out: heads are as wide as the stream, so every pair shares all of it.")]
-    blocks = figure_blocks({name: drawn[name] for name in WIRING_FIGURES if name in drawn})
+    blocks = _blocks({name: drawn[name] for name in WIRING_FIGURES if name in drawn}, store)
     for pairing in wiring_pairings(result):
         counts = turnover(result, pairing)
         told = ", ".join(f"{counts[name]} {name}" for name in ("gained", "lost", "kept"))

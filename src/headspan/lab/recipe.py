@@ -200,7 +200,7 @@ PRESETS: Mapping[str, Recipe] = {
         track_every=100,
         sharpness_every=1_200,
         save_every=400,
-        lenses_every=2_400,
+        lenses_every=0,
     ),
     "published": _COPYING.changed(
         learning_rate=1e-3, steps=20_000, track_every=100, sharpness_every=1_000, lenses_every=2_000

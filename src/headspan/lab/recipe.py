@@ -199,7 +199,7 @@ PRESETS: Mapping[str, Recipe] = {
         cooldown=400,
         track_every=100,
         sharpness_every=1_200,
-        save_every=400,
+        save_every=200,
         lenses_every=0,
     ),
     "published": _COPYING.changed(

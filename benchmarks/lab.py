@@ -17,7 +17,7 @@ from time import process_time
 
 import torch
 
-from headspan.lab.lens_series import lens_series
+from headspan.lab.lens_series import lens_series, write_series
 from headspan.lab.model import LabModel
 from headspan.lab.recipe import Recipe, preset
 from headspan.lab.recording import measured_row
@@ -65,7 +65,8 @@ def main() -> None:
         every = preset(name).sharpness_every
         share = seconds / (every * step)
         print(f"lab, {name}: sharpness {seconds:.2f} s, every {every} steps: {share:.0%} of the bare loop on top")
-        _print_lenses(name, model, step)
+        if preset(name).lenses_every:
+            _print_lenses(name, model, step)
     bare = bare_seconds(preset("smoke"))
     whole = smoke_seconds()
     print(f"lab, smoke: {whole:.1f} s CPU with start-up (at most {SMOKE_SECONDS:.0f}), {whole / bare:.2f} bare loops")
@@ -76,13 +77,16 @@ def _print_lenses(name: str, model: LabModel, step: float) -> None:
     recipe = preset(name)
     with TemporaryDirectory() as folder:
         kept = {0: save_model(model, Path(folder) / "model")}
-        lens_series(kept)
+        write_series(lens_series(kept), Path(folder) / "lenses.nc")
         start = process_time()
-        lens_series(kept)
-        seconds = process_time() - start
+        tree = lens_series(kept)
+        seconds, start = process_time() - start, process_time()
+        write_series(tree, Path(folder) / "lenses.nc")  # once per run, whatever the number of checkpoints
+        writing = process_time() - start
     count = recipe.steps // recipe.lenses_every + 1
-    share = seconds * count / (recipe.steps * step)
-    print(f"lab, {name}: lenses {seconds:.2f} s on each of {count} checkpoints: {share:.0%} of the bare loop on top")
+    share = (seconds * count + writing) / (recipe.steps * step)
+    text = f"lenses {seconds:.2f} s on each of {count} checkpoints and {writing:.2f} s to write"
+    print(f"lab, {name}: {text}: {share:.0%} of the bare loop on top")
 
 
 def smoke_seconds() -> float:

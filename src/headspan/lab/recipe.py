@@ -199,8 +199,8 @@ PRESETS: Mapping[str, Recipe] = {
         cooldown=400,
         track_every=100,
         sharpness_every=1_200,
-        save_every=400,
-        lenses_every=2_400,
+        save_every=200,
+        lenses_every=0,
     ),
     "published": _COPYING.changed(
         learning_rate=1e-3, steps=20_000, track_every=100, sharpness_every=1_000, lenses_every=2_000

@@ -42,7 +42,7 @@ from headspan.lab.source import Source
 from headspan.lab.swapping import swap_scores
 from headspan.lab.transition import ChangePoint, halfway, lag, transition
 
-DISTANCES = (-2.0, -1.0, -0.5, -0.25, -0.1, -0.05, 0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+DISTANCES = (-2.0, -1.0, -0.5, -0.25, -0.1, -0.02, 0.0, 0.02, 0.1, 0.25, 0.5, 1.0, 2.0)
 STRETCHES = (1.0, 1.5, 2.0, 3.0)
 TEST_SIZE, FEW_DRAWS = 64, 3
 Experiment = Callable[["Bench"], xr.Dataset]

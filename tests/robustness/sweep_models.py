@@ -63,7 +63,11 @@ def client_in_this_process(workers: int = 1) -> Iterator[Any]:
     """A scheduler and workers in threads: quick to start, and patches of this process reach the workers."""
     with (
         LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", protocol="inproc://"
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            protocol="inproc://",
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):

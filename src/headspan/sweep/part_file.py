@@ -48,10 +48,7 @@ def nodes_of(result: xr.Dataset | xr.DataTree) -> dict[str, xr.Dataset]:
         nodes = {"": result}
     else:
         nodes = {node.path.strip("/"): node.to_dataset(inherit=False) for node in result.subtree}
-    kept = {
-        path: node.assign_attrs({}).drop_attrs(deep=False).assign_attrs(_own(node.attrs))
-        for path, node in nodes.items()
-    }
+    kept = {path: node.drop_attrs(deep=False).assign_attrs(_own(node.attrs)) for path, node in nodes.items()}
     return {path: node for path, node in kept.items() if node.variables or node.attrs}
 
 

@@ -77,34 +77,27 @@ def _to_stderr(line: str) -> None:
 @contextmanager
 def _live(title: str, total: int, client: Any) -> Iterator[View]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.text import Text
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    class Running(ProgressColumn):
-        """How many tasks workers say they are at, asked whenever the bar is drawn."""
-
-        def render(self, task: Any) -> Text:
-            return Text(f"{executing(client)} running")
-
-    failed = TextColumn("{task.fields[failed]} failed")
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), Running(), failed, TimeRemainingColumn())
+    # Asked once: a question to a scheduler that has gone meanwhile would hold up the drawing.
+    threads = sum(client.nthreads().values())
+    counts = TextColumn("{task.fields[running]} running  {task.fields[failed]} failed")
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), counts, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), refresh_per_second=4) as bar:
-        task = bar.add_task("", total=total, failed=0)
+        task = bar.add_task("", total=total, failed=0, running=min(threads, total))
 
         @dataclass
         class Live:
+            """One line; as many tasks are under way as there are threads, while that many are left."""
+
+            done: int = 0
             failures: int = 0
 
             def ended(self, label: str, failed: str = "") -> None:
-                self.failures += bool(failed)
+                self.done, self.failures = self.done + 1, self.failures + bool(failed)
                 if failed:
                     bar.console.print(f"{label} failed: {failed}", markup=False, highlight=False)
-                bar.update(task, advance=1, failed=self.failures)
+                left = min(threads, total - self.done)
+                bar.update(task, completed=self.done, failed=self.failures, running=left)
 
         yield Live()
-
-
-def executing(client: Any) -> int:
-    """Tasks that the workers reported to be at work on in their last heartbeat."""
-    workers = client.scheduler_info(n_workers=-1).get("workers", {}).values()
-    return sum(int(one.get("metrics", {}).get("task_counts", {}).get("executing", 0)) for one in workers)

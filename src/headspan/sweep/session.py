@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headspan.errors import HeadspanError
 from headspan.sweep.cluster import connected
 from headspan.sweep.description import Description, Settings, check_same_shape, description_file, kept_description
 from headspan.sweep.gathering import Gathering, write_group
@@ -25,8 +24,9 @@ from headspan.sweep.lock import locked
 from headspan.sweep.performing import perform, perform_describe
 from headspan.sweep.planning import Plan, chosen_lenses, identical_to, plan, unfinished
 from headspan.sweep.progress import progress_view
+from headspan.sweep.reading import made_from
 from headspan.sweep.requirements import TO_RUN, require
-from headspan.sweep.running import DONE, Outcome, outcomes
+from headspan.sweep.running import DONE, NOT_RUN, Outcome, outcomes
 from headspan.sweep.spec import Series, parsed_spec
 from headspan.sweep.store import Store, merged_series
 from headspan.sweep.task import Task
@@ -108,8 +108,10 @@ class Sweep:
 
     def gather(self, plans: Sequence[Plan], lenses: Sequence[str]) -> list[str]:
         """Write the groups whose parts are new; returns what to tell the user."""
-        from headspan.sweep.reading import made_from
-
+        if any(failure.state == NOT_RUN for failure in self.failures):
+            return [
+                "groups were not written, since the sweep was cut short; open_store reads what is finished all the same"
+            ]
         stale = {}
         for each in plans:
             for lens in lenses:
@@ -218,9 +220,3 @@ def _identical(plans: Sequence[Plan]) -> list[str]:
             if other == other and other < step:
                 found.append(f"{each.model}: step {step} has the same weights as step {other:.0f}")
     return found
-
-
-def check_exit(summary: Summary) -> None:
-    """Raise if nothing at all could be done."""
-    if not summary.done and not summary.reused and summary.failures:
-        raise HeadspanError(f"nothing could be done: {summary.failures[0].reason}")

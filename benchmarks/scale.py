@@ -36,7 +36,8 @@ from headspan.lenses.affinity.spilling import spilled_kernel_tables
 PAIRINGS = ("OQ", "OK", "OV")
 PEAK_SIDE = 3072
 EXACT_SLICE, SKETCH_SLICE = "mistral-7b?layers=8", "llama-70b?layers=3&planted=12"
-FIT_LAYERS = (3, 4, 6, 9, 13)
+FIT_LAYERS = {"gram": (3, 4, 6, 9, 13), "projector": (3, 4, 6, 9, 13), "sketch": (12, 18, 26, 38, 55)}
+"""Five sizes that take from one to some twenty seconds."""
 FIT_SHAPE = {
     "model_type": "llama",
     "num_hidden_layers": 4,
@@ -175,12 +176,12 @@ class Fit:
         return float(1 - np.sum((y - self.slope * x) ** 2) / np.sum((y - y.mean()) ** 2))
 
 
-def fits(memory: int = 2 * 10**9, rounds: int = 2) -> list[Fit]:
+def fits(memory: int = 2 * 10**9, rounds: int = 2, algorithms: Sequence[str] = tuple(FIT_LAYERS)) -> list[Fit]:
     """Five sizes for each algorithm, the best of some rounds."""
     found = []
-    for algorithm in ("gram", "projector", "sketch"):
+    for algorithm in algorithms:
         rows = []
-        for layers in FIT_LAYERS:
+        for layers in FIT_LAYERS[algorithm]:
             heads, store = synthetic_heads(FIT_SHAPE, layers)
             operations = affinity_plan(heads, PAIRINGS, 1, memory, algorithm).chosen.weighed
             run = _run(heads, algorithm, memory)

@@ -65,7 +65,7 @@ def write_figure(fits: Sequence[Fit], folder: str) -> None:
     )
     figure.update_yaxes(type="log", title_text="CPU seconds", exponentformat="power")
     styled(figure, "Affinity: time follows the operations that are counted", 520)
-    figure.update_layout(width=900)
+    figure.update_layout(width=900, legend={"y": -0.25}, margin={"b": 140})
     figure.write_image(Path(folder) / "scale.svg")
     for row in rows:
         print("| {} | {} | {:.2g} | {:.2g} |".format(*row))

@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import torch
 
@@ -97,6 +98,23 @@ def affinity_plan(heads: Heads, pairings: Sequence[str], metrics: int, memory: i
     else:
         chosen, reason = exact, "all pairs exactly, by the fewer operations"
     return Plan(tuple(costs.values()), chosen, reason, spills=chosen.scratch > 0)
+
+
+def result_attributes(heads: Heads, cost: Cost, tolerance: float | None, seed: int) -> dict[str, Any]:
+    """Where a result comes from and how it was made, as flat attributes."""
+    return {
+        **heads.provenance(),
+        "lens": "affinity",
+        "tolerance": "default" if tolerance is None else tolerance,
+        "seed": seed,
+        "d_model": heads.d_model,
+        "d_head": heads.d_head,
+        "n_heads": heads.n_heads,
+        "n_kv_heads": heads.n_kv_heads,
+        "algorithm": cost.algorithm,
+        "operations": cost.operations,
+        "scratch_bytes": cost.scratch,
+    }
 
 
 def working_budget(heads: Heads, pairings: Sequence[str], memory: int) -> int:

@@ -27,7 +27,7 @@ from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import FLOAT64_WIDTH, computing_dtype
 from headspan.lenses.affinity import sketch
 from headspan.lenses.affinity.circuits import measured_circuits
-from headspan.lenses.affinity.costs import Plan, affinity_plan, working_budget
+from headspan.lenses.affinity.costs import Plan, affinity_plan, result_attributes, working_budget
 from headspan.lenses.affinity.nulls import (
     Array,
     Layers,
@@ -112,18 +112,8 @@ def compute(
         scores = {metric: found[pairing] for metric, found in by_metric.items() if pairing in found}
         nodes[pairing] = pairing_dataset(heads, kernels, pairing, scores, seed, draws)
     attributes = {
-        **heads.provenance(),
-        "lens": "affinity",
+        **result_attributes(heads, plan.chosen, tolerance, seed),
         "delta": delta,
-        "tolerance": "default" if tolerance is None else tolerance,
-        "seed": seed,
-        "d_model": heads.d_model,
-        "d_head": heads.d_head,
-        "n_heads": heads.n_heads,
-        "n_kv_heads": heads.n_kv_heads,
-        "algorithm": plan.chosen.algorithm,
-        "operations": plan.chosen.operations,
-        "scratch_bytes": plan.chosen.scratch,
         **({} if kernels is None else kernel_error(heads, kernels, tolerance)),
     }
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **nodes})

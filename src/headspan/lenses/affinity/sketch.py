@@ -22,7 +22,7 @@ from headspan.heads import Heads
 from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import computing_dtype
 from headspan.lenses.affinity.certifying import Question, candidates, helpful_width, leading_pairs
-from headspan.lenses.affinity.costs import affinity_plan, sketch_width
+from headspan.lenses.affinity.costs import affinity_plan, result_attributes, sketch_width
 from headspan.lenses.affinity.pair_tables import roles_of
 from headspan.lenses.affinity.rounding import verified_error
 from headspan.lenses.affinity.sketch_result import SketchedPairing, sketched_dataset
@@ -98,16 +98,7 @@ def compute(
     found, estimates, error = _verified(heads, wanted, settings)
     plan = affinity_plan(heads, wanted, 1, settings.memory, "sketch")
     attributes = {
-        **heads.provenance(),
-        "lens": "affinity",
-        "tolerance": "default" if tolerance is None else tolerance,
-        "seed": seed,
-        "d_model": heads.d_model,
-        "d_head": heads.d_head,
-        "n_heads": heads.n_heads,
-        "n_kv_heads": heads.n_kv_heads,
-        "algorithm": "sketch",
-        "operations": plan.chosen.operations,
+        **result_attributes(heads, plan.chosen, tolerance, seed),
         "sketch_width": estimates.width,
         "confidence": confidence,
         "top": top,

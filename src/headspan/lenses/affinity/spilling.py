@@ -69,6 +69,11 @@ def _scratch(
         }
 
 
+def _share(memory: int) -> int:
+    """What is planned with: the allocator keeps pieces of what was freed, and later arrays come on top of them."""
+    return memory * 2 // 3
+
+
 def _tables(
     factors: Mapping[Role, Slabs],
     sizes: Mapping[Role, Float[Tensor, " _"]],
@@ -93,6 +98,7 @@ def spilled_kernel_tables(
     heads: Heads, pairings: Sequence[str], *, tolerance: float | None, memory: int, algorithm: str
 ) -> KernelTables:
     """As `pair_tables.kernel_tables`, within `memory` bytes beside the tables themselves."""
+    memory = _share(memory)
     roles: tuple[Role, ...] = tuple(role for role in ROLES if any(role in pairing for pairing in pairings))
     parts: dict[Role, list[Tensor]] = {role: [] for role in roles}
     with _scratch(heads, roles, memory, most=heads.d_model) as factors:
@@ -114,6 +120,7 @@ def spilled_overlap_tables(
     """As `pair_tables.overlap_tables`, within `memory` bytes beside the tables themselves."""
     if not pairings:
         return None
+    memory = _share(memory)
     values: dict[Role, list[Tensor]] = {role: [] for role in ROLES if any(role in pairing for pairing in pairings)}
     with _scratch(heads, tuple(values), memory) as factors:
         for block in head_blocks(heads, ROLES, memory):

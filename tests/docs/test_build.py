@@ -30,10 +30,11 @@ PACKAGES = (
     "headspan.runtime.interventions",
     "headspan.lenses",
     *(f"headspan.lenses.{name}" for name in ("affinity", "attention", "detect", "gaussian", "intervene")),
-    *(f"headspan.lenses.{name}" for name in ("positions", "similarity", "spectra", "validate")),
+    *(f"headspan.lenses.{name}" for name in ("compare", "drift", "positions", "similarity", "spectra", "validate")),
     "headspan.figures",
     "headspan.findings",
     "headspan.findings.claims",
+    "headspan.sweep",
 )
 
 

@@ -71,6 +71,7 @@ def test_the_first_interaction_takes_little_work(page: Watched) -> None:
     assert 0.01 < meter.seconds() < MOST_WORK
 
 
+@pytest.mark.slow
 def test_everything_drawn_stays_within_reason(page: Watched) -> None:
     page.evaluate("async () => { for (const figure of headspan.figures.all) await headspan.figures.draw(figure); }")
     assert page.evaluate("document.querySelectorAll('*').length") < MOST_NODES

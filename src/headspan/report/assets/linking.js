@@ -22,23 +22,23 @@ headspan.linking = (() => {
     if (head) headspan.panel.open(head, {other: other && other !== head ? other : null});
   }
 
-  /* The first head that a figure shows; null where it shows none. */
+  /* The first head that a figure shows, by layer and number; null where it shows none. */
   function firstHead(figure) {
+    const found = new Set();
     for (const trace of (views.get(figure) ?? headspan.figures.spec(figure)).data) {
+      if (!headspan.naming.names(trace)) continue;
       const count = trace.z ? trace.z.length : trace.x?.length ?? 0;
-      for (let i = 0; i < count; i++) {
-        const [head] = headspan.naming.named(trace, trace.z ? [i, 0] : i);
-        if (head) return head;
-      }
+      for (let i = 0; i < count; i++)
+        for (const head of headspan.naming.named(trace, trace.z ? [i, 0] : i)) found.add(head);
     }
-    return null;
+    return [...headspan.labels.all, ...headspan.labels.kvs].find((label) => found.has(label)) ?? null;
   }
 
   headspan.figures.hooks.dress = dressed;
   headspan.figures.hooks.metric = () => headspan.state.get().metric;
   headspan.figures.whenDrawn((figure, place) => {
     place.on("plotly_click", clicked);
-    if (firstHead(figure)) {
+    if (views.get(figure).data.some((trace) => headspan.naming.names(trace))) {
       place.tabIndex = 0;
       place.setAttribute("aria-description", "Enter chooses a head, arrow keys go from head to head");
       figure.classList.add("of-heads");

@@ -74,6 +74,6 @@ headspan.state = (() => {
   }
 
   const filtered = () => written({...current, head: null, with: null, at: null}) !== "";
-  const clear = () => set({...initial(), head: current.head, with: current.with});
+  const clear = () => set({...initial(), head: current.head, with: current.with, at: current.at});
   return {get: () => current, set, start, filtered, clear, written: () => written(current), listen: (f) => listeners.push(f)};
 })();

@@ -14,7 +14,7 @@ test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ import headspan
 from headspan.lenses import affinity
 from tests.golden import transformer_lens_oracle as oracle
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("transformer_lens")]  # one environment, built once
 
 TOLERANCE = 1e-5
 PAIRINGS = ("OQ", "OK", "OV")

@@ -14,7 +14,7 @@ from headspan.runtime.detectors import DETECTORS, detect
 from tests.golden import transformer_lens_detectors as detectors
 from tests.golden import transformer_lens_oracle as oracle
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("transformer_lens")]  # one environment, built once
 
 
 @pytest.fixture(scope="module")

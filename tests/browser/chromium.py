@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
 ARGUMENTS = (
     "--no-sandbox",
@@ -102,6 +102,7 @@ def opened(
     watched = Watched(context.new_page())
     watched.page.on("console", lambda message: watched.complaints.append(f"{message.type}: {message.text}"))
     watched.page.on("pageerror", lambda problem: watched.complaints.append(f"error: {problem}"))
+    watched.page.on("dialog", lambda dialog: _refused(watched, dialog))
     address = file.resolve().as_uri()
     watched.page.on("request", lambda request: _noted(watched, request.url, address))
     try:
@@ -109,6 +110,12 @@ def opened(
         yield watched
     finally:
         context.close()
+
+
+def _refused(watched: Watched, dialog: Dialog) -> None:
+    """No page of ours opens a dialog; one that does has run something it should have shown."""
+    watched.complaints.append(f"{dialog.type}: {dialog.message}")
+    dialog.dismiss()
 
 
 def _noted(watched: Watched, url: str, address: str) -> None:

@@ -6,7 +6,6 @@ Scores, ranks and chance come from the lens; what is done here is layout.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from statistics import NormalDist
 
 import numpy as np
@@ -15,7 +14,6 @@ import plotly.graph_objects as go
 import xarray as xr
 
 from headspan.dims import COMPOSING
-from headspan.errors import one_line
 from headspan.figures.class_curves import precision_recall
 from headspan.figures.pair_matrices import affinity_matrices
 from headspan.figures.pairings import (
@@ -29,6 +27,7 @@ from headspan.figures.pairings import (
 )
 from headspan.figures.theme import BLUE, CHANCE, ORANGE, PURPLE, styled
 from headspan.figures.two_scores import kernel_against_score
+from headspan.figures.wiring_classes import class_text
 from headspan.figures.wiring_diagram import wiring_diagram
 from headspan.lenses.affinity import VARIABLES
 from headspan.lenses.affinity.edges import pairing_node
@@ -152,7 +151,7 @@ def hub_ranking(result: xr.DataTree, classes: Mapping[str, str] | None = None, c
     """The strongest hubs: how far above chance a head is reached (inlet) and reaches (outlet), on average."""
     metric = shown_metrics(result)[0]
     table = _hubs(result, count)[::-1]
-    named = {label: f"{label} ({escape(one_line(name))})" for label, name in (classes or {}).items()}
+    named = {label: f"{label} ({class_text(name)})" for label, name in (classes or {}).items()}
     labels = [named.get(label, label) for label in table["head"]]
     figure = go.Figure()
     for side, name, colour in (

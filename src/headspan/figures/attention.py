@@ -11,6 +11,7 @@ import xarray as xr
 from plotly.subplots import make_subplots
 
 from headspan.dims import HeadLabel
+from headspan.errors import one_line
 from headspan.figures.attention_cosines import attention_beside_cosines
 from headspan.figures.few_shot import shot_figures
 from headspan.figures.theme import BLUE, CHANCE, LINE, ORANGE, SEQUENTIAL, around_chance, styled
@@ -46,7 +47,7 @@ def figures(result: xr.Dataset | xr.DataTree) -> dict[str, go.Figure]:
 def _axis_texts(maps: xr.Dataset) -> tuple[list[int], list[str]]:
     places = list(range(min(MOST, maps.sizes["query"])))
     # plotly reads tags in labels: the token <s> would strike out what follows.
-    return places, [escape(str(text)[:14], quote=False) for text in maps["key_text"].values[: len(places)]]
+    return places, [escape(one_line(text)[:14], quote=False) for text in maps["key_text"].values[: len(places)]]
 
 
 def _heatmap(maps: xr.Dataset, values: np.ndarray, texts: list[str]) -> go.Heatmap:

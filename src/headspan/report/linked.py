@@ -87,7 +87,7 @@ def _bar(record: Mapping[str, Any]) -> Markup:
     filters = [_layers(record["heads"]["layers"])]
     if record["pairs"]:
         filters = [_pairings(record["pairs"]), *filters, *_metrics(record["pairs"]), _threshold()]
-    clear = element("button", "Clear filters", type_="button", id_="clear", hidden="")
+    clear = element("button", "Clear", type_="button", id_="clear", aria_label="Clear filters", hidden="")
     unfold = element(
         "button", "Filters", type_="button", id_="filters-toggle", aria_expanded="false", aria_controls="filters"
     )

@@ -28,7 +28,7 @@ def pair_table(result: xr.DataTree, most: int | None = None) -> pd.DataFrame:
     result
         An affinity result.
     most
-        Of how many pairs at most: equally many of each pairing, half of them the strongest by each score.
+        Of how many pairs at most: equally many of each pairing, the strongest by either score.
     """
     pairings = carried_pairings(result)
     parts = [_part(result, pairing, None if most is None else most // len(pairings)) for pairing in pairings]
@@ -70,7 +70,6 @@ def _metric_columns(
 
 
 def _strongest(there: np.ndarray, scores: list[np.ndarray], most: int) -> np.ndarray:
-    """Those of `there` that are among the strongest by any score, in their own order."""
-    count = max(1, most // len(scores))
-    chosen = [np.argsort(-values, kind="stable")[:count] for values in scores]
-    return there[np.unique(np.concatenate(chosen))]
+    """The `most` of `there` that rank highest by whichever score ranks them higher, in their own order."""
+    ranks = [np.argsort(np.argsort(-values, kind="stable"), kind="stable") for values in scores]
+    return there[np.sort(np.argsort(np.min(ranks, axis=0), kind="stable")[:most])]

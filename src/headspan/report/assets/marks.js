@@ -29,9 +29,11 @@ headspan.marks = (() => {
     const [axis, ref] = along === "y" ? [trace.y, trace.yaxis ?? "y"] : [trace.x, trace.xaxis ?? "x"];
     const [otherRef] = along === "y" ? [trace.xaxis ?? "x"] : [trace.yaxis ?? "y"];
     const at = place(axis, i);
+    // Beside a thin row, not over it.
+    const half = trace.z.length > 60 ? 1.5 : 0.5;
     const other = along === "y" ? "x" : "y";
     return {type: "rect", layer: "above", line: {width: 1.5, color: colour()}, fillcolor: "rgba(0,0,0,0)",
-      [`${along}ref`]: ref, [`${along}0`]: at - 0.5, [`${along}1`]: at + 0.5,
+      [`${along}ref`]: ref, [`${along}0`]: at - half, [`${along}1`]: at + half,
       [`${other}ref`]: `${otherRef} domain`, [`${other}0`]: 0, [`${other}1`]: 1};
   }
 

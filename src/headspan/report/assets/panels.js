@@ -2,7 +2,7 @@
 /* Panels of a figure in as many columns as there is room for: three side by side on a desk, one below the other on a
    phone, and without the panels that a filter has emptied. Each keeps the height it had. */
 headspan.panels = (() => {
-  const LEAST = 290, ACROSS = 64, DOWN = 64;
+  const ENOUGH = 600, LEAST = 290, ACROSS = 64, DOWN = 64;
   const axis = (layout, id) => layout[`${id[0]}axis${id.slice(1)}`] ?? {};
   const near = (a, b) => Math.abs(a - b) < 1e-6;
 
@@ -54,6 +54,9 @@ headspan.panels = (() => {
       if (own) next.annotations.push({...own, x: (across[0] + across[1]) / 2, y: up[1]});
     }
     for (const key of ["legend", "legend2"]) if (next[key]) next[key] = moved(next[key], plot / plan.tall);
+    const bar = layout.coloraxis?.colorbar;
+    if (bar && plan.tall > 2 * plot)
+      next.coloraxis = {...layout.coloraxis, colorbar: {...bar, lenmode: "pixels", len: 220, y: 1, yanchor: "top"}};
     return {...next, height: layout.height - plot + plan.tall};
   }
 
@@ -72,7 +75,7 @@ headspan.panels = (() => {
     if (all === null) return figure;
     const columns = new Set(all.map((each) => each.across[0].toFixed(3))).size;
     const count = all.filter((each) => each.shown).length;
-    const fit = Math.max(1, Math.min(columns, count, Math.floor(width / LEAST)));
+    const fit = width >= ENOUGH ? Math.min(columns, count) : Math.max(1, Math.min(columns, count, Math.floor(width / LEAST)));
     if (count === 0 || (fit === columns && count === all.length)) return figure;
     const margin = {t: 28, b: 48, l: 56, r: 24, ...figure.layout.margin};
     const plot = Math.max(120, figure.layout.height - margin.t - margin.b);

@@ -51,7 +51,7 @@ headspan.toolbar = (() => {
   function describe(view) {
     if (!headspan.pairs) return;
     const [left, all] = headspan.pairs.count(view);
-    const least = view.min === null ? "any score" : `${headspan.words.metricNames[view.metric]} ≥ ${headspan.words.number(view.min)}`;
+    const least = view.min === null ? "any" : headspan.words.number(view.min);
     get("threshold-note").textContent = `${least}: ${left.toLocaleString("en")} of ${all.toLocaleString("en")} pairs`;
   }
 

@@ -36,7 +36,8 @@ headspan.wiring = (() => {
 
   function arrow(edge, place, strength, faint, about) {
     const tip = 8 + 5 * strength;
-    const line = curve(where.get(edge.src), where.get(edge.dst), BOWS[place % 3], about.pixels, about.dot / 2, tip);
+    const line = curve(where.get(edge.src), where.get(edge.dst), BOWS[place % 3], about.pixels,
+      about.busy.has(edge.dst) ? about.dot / 2 : about.dot / 8 + 2, tip);
     const colour = about.colours[edge.pairing];
     return {
       type: "scatter", mode: "lines+markers", x: line.map((p) => p[0]), y: line.map((p) => p[1]),
@@ -65,12 +66,12 @@ headspan.wiring = (() => {
     const {general, own} = edges(view);
     const scores = [...general, ...own].map((edge) => edge.score);
     const low = Math.min(...scores), high = Math.max(...scores);
+    about.busy = new Set((own.length ? own : general).flatMap((edge) => [edge.src, edge.dst]));
     const drawn = (edge, faint) => arrow(edge, headspan.pairs.pairings.indexOf(edge.pairing),
       high > low ? (edge.score - low) / (high - low) : 1, faint, about);
     const weakestFirst = (list) => [...list].sort((a, b) => a.score - b.score);
-    const busy = new Set((own.length ? own : general).flatMap((edge) => [edge.src, edge.dst]));
-    return {busy, traces: [...weakestFirst(general).map((edge) => drawn(edge, Boolean(view.head))),
-      ...weakestFirst(own).map((edge) => drawn(edge, false))]};
+    return [...weakestFirst(general).map((edge) => drawn(edge, Boolean(view.head))),
+      ...weakestFirst(own).map((edge) => drawn(edge, false))];
   }
 
   function legend(view, about) {
@@ -90,10 +91,15 @@ headspan.wiring = (() => {
       hovertemplate: `<b>%{text}</b><extra>${style.name ?? ""}</extra>`};
   }
 
-  function ties() {
+  const inside = (label, view) => {
+    const {layer} = headspan.labels.read(label);
+    return view.layers[0] <= layer && layer <= view.layers[1];
+  };
+
+  function ties(view) {
     const x = [], y = [];
     if (kvHeads < heads)
-      for (const label of headspan.labels.all) {
+      for (const label of headspan.labels.all.filter((each) => inside(each, view))) {
         const [a, b] = [where.get(label), where.get(headspan.labels.keyOf(label))];
         x.push(a[0], b[0], null);
         y.push(a[1], b[1], null);
@@ -102,12 +108,9 @@ headspan.wiring = (() => {
       line: {color: "rgba(128, 138, 148, 0.28)", width: 1}};
   }
 
-  function headTraces(view, about, busy) {
-    const shown = [...where.keys()].filter((label) => {
-      const {layer} = headspan.labels.read(label);
-      return view.layers[0] <= layer && layer <= view.layers[1];
-    });
-    const big = shown.filter((label) => busy.has(label) || label === view.head);
+  function headTraces(view, about) {
+    const shown = [...where.keys()].filter((label) => inside(label, view));
+    const big = shown.filter((label) => about.busy.has(label) || label === view.head);
     const line = {width: 1, color: "#8A929A"}, text = about.dot >= 26, size = about.dot;
     const classes = Object.entries(about.classes);
     const members = (name) => big.filter((label) => about.classOf[label] === name);
@@ -131,13 +134,15 @@ headspan.wiring = (() => {
 
   /* The figure as stored, with arrows and heads for this view. */
   function drawn(spec, view, width) {
-    const range = spec.layout.yaxis.range;
+    const whole = spec.layout.yaxis.range;
+    const [first, last] = view.layers.map((layer) => layers.indexOf(layer));
+    const range = [whole[0] + first, whole[1] - (layers.length - 1 - last)];
     const pixels = [Math.max(200, width - 90) / heads, Math.max(160, spec.layout.height - 150) / (range[1] - range[0])];
     const about = {...spec.layout.meta, pixels, dot: Math.min(34, 0.9 * Math.min(...pixels)), words: headspan.words.pair};
-    const {busy, traces} = arrows(view, about);
+    const traces = arrows(view, about);
     const below = {...spec.layout.legend2, y: -62 / Math.max(160, spec.layout.height - 150)};
-    return {data: [ties(), ...legend(view, about), ...traces, ...headTraces(view, about, busy)],
-      layout: {...spec.layout, legend2: below}};
+    return {data: [ties(view), ...legend(view, about), ...traces, ...headTraces(view, about)],
+      layout: {...spec.layout, legend2: below, yaxis: {...spec.layout.yaxis, range}}};
   }
 
   return {drawn};

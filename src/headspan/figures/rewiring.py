@@ -132,6 +132,7 @@ def kernel_scatter(result: xr.DataTree) -> go.Figure:
     """Every composing pair: its projection kernel before and after, edges that turned coloured."""
     pairings = wiring_pairings(result)
     figure, where = panels([pairing_name(pairing) for pairing in pairings], horizontal_spacing=0.06)
+    named: set[str] = set()
     for pairing, place in zip(pairings, where, strict=True):
         table = _changes(result, pairing, float(result.attrs["level"]))
         kernels = table[["kernel_before", "kernel_after"]].to_numpy()
@@ -142,7 +143,9 @@ def kernel_scatter(result: xr.DataTree) -> go.Figure:
         groups = {"neither": table[~table["status"].isin(list(COLOURS))][:MOST_POINTS]}
         groups |= {status: table[table["status"] == status] for status in COLOURS}
         for name, rows in groups.items():
-            figure.add_trace(_points(name, rows, shown=place == where[0]), *place)
+            # An entry of the legend belongs to the first panel that has such points.
+            figure.add_trace(_points(name, rows, shown=bool(len(rows)) and name not in named), *place)
+            named |= {name} if len(rows) else set()
     figure.update_xaxes(title_text="kernel before")
     figure.update_yaxes(title_text="kernel after", col=1)
     return styled(figure, "Projection kernels before and after", 440)

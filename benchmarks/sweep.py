@@ -6,14 +6,10 @@ workers is compared by the wall time of a whole sweep, starting the workers incl
 
 from __future__ import annotations
 
-import logging
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -22,6 +18,7 @@ import headspan
 from headspan.demo import demo_folder
 from headspan.lenses import LENSES
 from headspan.sweep import run_sweep
+from headspan.sweep.cluster import connected
 from headspan.sweep.description import Settings, content_hash
 from headspan.sweep.performing import perform
 from headspan.sweep.task import Task
@@ -59,26 +56,11 @@ def overhead(series: Path, parts: Path) -> None:
         )
 
 
-@contextmanager
-def local_client(workers: int) -> Iterator[Any]:
-    """Workers as a sweep starts them."""
-    from distributed import Client, LocalCluster
-
-    options = {
-        "threads_per_worker": 1,
-        "host": "127.0.0.1",
-        "dashboard_address": "127.0.0.1:0",
-        "silence_logs": logging.CRITICAL,
-    }
-    with LocalCluster(n_workers=workers, **options) as cluster, Client(cluster, set_as_default=False) as client:
-        yield client
-
-
 def workers_compared(series: Path, folder: Path) -> None:
     """Wall time of the same sweep on one worker and on two."""
     seconds = {}
     for workers in (1, 2):
-        with local_client(workers) as client:
+        with connected(workers=workers) as client:
             run_sweep(series / "step-0", folder / f"warm-{workers}", lenses="affinity,spectra", client=client)
             start = perf_counter()
             run_sweep(series, folder / f"store-{workers}", lenses="affinity,spectra", client=client)

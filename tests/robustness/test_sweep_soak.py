@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from distributed import Client, LocalCluster
 
 from headspan.sweep import run_sweep
+from headspan.sweep.cluster import connected
 from tests.robustness.sweep_models import write_series
 
 CHECKPOINTS, WARM = 500, 100
@@ -44,17 +43,7 @@ def test_five_hundred_checkpoints_leave_memory_and_files_as_they_were(
 ) -> None:
     series = write_series(tmp_path / "run", range(CHECKPOINTS))
     monkeypatch.setattr("headspan.sweep.progress.LINES", CHECKPOINTS)
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with connected(workers=2) as client:
         watch = Watch(client)
         summary = run_sweep(series, tmp_path / "store", lenses="affinity", client=client, quiet=False, say=watch)
     assert (summary.done, list(summary.failures)) == (CHECKPOINTS, [])

@@ -29,25 +29,36 @@ def connected(scheduler: str | None = None, workers: int | None = None, patience
         raise HeadspanError(f"a sweep needs at least 1 worker, not {workers}")
     distributed: Any = import_module("distributed")
     with ExitStack() as stack:
-        if scheduler is None:
-            address = stack.enter_context(
-                distributed.LocalCluster(
-                    n_workers=workers or len(os.sched_getaffinity(0)),
-                    threads_per_worker=1,
-                    processes=True,
-                    host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0",
-                    silence_logs=logging.CRITICAL,
-                )
-            )
-        else:
-            address = scheduler
+        address = stack.enter_context(local_cluster(workers)) if scheduler is None else scheduler
         try:
             client = stack.enter_context(distributed.Client(address, timeout=patience, set_as_default=False))
             client.wait_for_workers(1, timeout=START if scheduler is None else patience)
         except (TimeoutError, OSError, ValueError) as problem:
             raise HeadspanError(_unreachable(scheduler, problem, patience)) from problem
         yield client
+
+
+@contextmanager
+def local_cluster(workers: int | None = None) -> Iterator[Any]:
+    """Worker processes on this machine, one per core by default, that end with the block.
+
+    Dask's profiler is off: it looks at a worker a hundred times a second and keeps an hour of what it sees, so that the
+    memory of a worker would grow with the time it runs.
+    """
+    dask: Any = import_module("dask")
+    distributed: Any = import_module("distributed")
+    with (
+        dask.config.set({"distributed.worker.profile.enabled": False}),
+        distributed.LocalCluster(
+            n_workers=workers or len(os.sched_getaffinity(0)),
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+    ):
+        yield cluster
 
 
 def _unreachable(scheduler: str | None, problem: BaseException, patience: float) -> str:

@@ -115,7 +115,8 @@ def test_a_step_at_which_the_lens_had_nothing_to_say_is_left_out_with_its_reason
 
 
 @pytest.mark.parametrize("lens", ["affinity", "spectra"])
-def test_blocks_together_give_what_the_lens_gives_at_once_bit_for_bit(lens: str, tmp_path: Path) -> None:
+def test_blocks_together_give_what_the_lens_gives_at_once(lens: str, tmp_path: Path) -> None:
+    # To rounding: pairings computed together are parts of larger matrix products.
     heads = headspan.open("demo").heads()
     assert list(blocks(lens, heads)) == ["all"]
     divided = blocks(lens, heads, above=0)
@@ -128,4 +129,5 @@ def test_blocks_together_give_what_the_lens_gives_at_once_bit_for_bit(lens: str,
     whole = LENSES[lens].compute(heads)
     for name, node in whole.children.items():
         kept = united[name].to_dataset().sel(model="m", step=0).drop_vars(["model", "step"])
-        xr.testing.assert_identical(kept.drop_attrs(), node.to_dataset().drop_attrs())
+        xr.testing.assert_allclose(kept, node.to_dataset(), rtol=1e-9, atol=1e-12)
+        assert set(kept.variables) == set(node.to_dataset().variables)

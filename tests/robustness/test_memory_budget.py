@@ -25,9 +25,6 @@ OPTIONS = {
     "ranks": {},
     "affinity": {"metrics": ["pk"], "draws": 10},
     "affinity of both scores": {"draws": 10, "pairings": "OV"},
-    "similarity": {"across_layers": False, "maps": False},
-    "positions": {},
-    "spectra": {"matrices": "W_Q_head,W_O_head,W_QK,W_OV"},
 }
 PROGRAM = """
     import json, sys

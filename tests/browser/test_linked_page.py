@@ -14,7 +14,10 @@ from playwright.sync_api import Browser
 import headspan
 from headspan.lenses import affinity, similarity
 from headspan.lenses.affinity.edges import edges
+from headspan.report.head_grid import HeadGrid
 from tests.browser.chromium import Watched, opened
+from tests.browser.synthetic_page import write_page
+from tests.browser.synthetic_results import random_detection
 
 WIRING = "#affinity-wiring-diagram"
 ARROWS = """() => document.querySelector('#affinity-wiring-diagram .plot').data
@@ -284,4 +287,14 @@ def test_on_a_phone_the_panel_is_a_sheet_and_filters_unfold(browser: Browser, de
         assert 200 < sheet["y"] < 400
         page.locator("#panel .close").click()
         assert not page.locator("#panel").is_visible()
+        assert page.complaints == []
+
+
+def test_a_page_without_pairs_still_shows_heads(browser: Browser, tmp_path: Path) -> None:
+    file = write_page(tmp_path / "one.html", "one layer", HeadGrid([0], 1, 1), {"detect": random_detection(1, 1)})
+    with opened(browser, file, "at=detect-detector-scores&head=0.0") as page:
+        page.settle()
+        assert chosen(page) == "L0H0"
+        assert "Induction score" in page.locator("#panel").inner_text()
+        assert page.locator("#threshold").count() == 0
         assert page.complaints == []

@@ -31,7 +31,7 @@ def _of_model(node: xr.DataTree) -> dict[str, go.Figure]:
     drawn = {}
     if (quantities["p_value"] <= 0.05).any():
         drawn["When quantities change"] = changes(quantities)
-    if "wiring" in node.children:
+    if "wiring" in node.children and (node["wiring"]["n_edges"] > 0).any():
         drawn["Wiring over training"] = edges(node["wiring"].to_dataset())
     if "drift" in node.children:
         drawn["Drift between steps"] = drift(node["drift"].to_dataset())

@@ -105,7 +105,7 @@ def _edges(node: xr.DataTree, of: str) -> Iterator[Finding]:
         chance=float(counts[0]),
         evidence=f"Pairs with q <= {table.attrs['level']} in OQ, OK and OV together (null: {table.attrs['null']}). The "
         "count at the first step is what untrained weights give, where the series begins with them.",
-        weight=0.4,
+        weight=0.4 if counts.any() else 0.1,
     )
 
 

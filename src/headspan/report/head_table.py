@@ -72,7 +72,8 @@ def head_table(grid: HeadGrid, results: Results) -> pd.DataFrame:
 
 
 def _ranks(result: Result, grouped: bool) -> list[pd.DataFrame]:
-    assert isinstance(result, xr.Dataset)
+    if not isinstance(result, xr.Dataset):
+        return []
     tables = []
     for roles in ([role for role in ROLES if role not in KV_ROLES], KV_ROLES):
         names = [f"{part}_{role}" for role in roles for part in ("rank", "full_rank")]
@@ -81,8 +82,7 @@ def _ranks(result: Result, grouped: bool) -> list[pd.DataFrame]:
 
 
 def _hubs(result: Result, grouped: bool) -> list[pd.DataFrame]:
-    assert isinstance(result, xr.DataTree)
-    if not carried_pairings(result):
+    if not isinstance(result, xr.DataTree) or not carried_pairings(result):
         return []
     hubs = ranked_hubs(hub_scores(result)).rename(columns={"head": "label", "score": "hub_score"})
     known = hubs["hub_score"].notna()
@@ -112,7 +112,8 @@ def _alignment(result: Result, grouped: bool) -> list[pd.DataFrame]:
 
 
 def _detected(result: Result, grouped: bool) -> list[pd.DataFrame]:
-    assert isinstance(result, xr.Dataset)
+    if not isinstance(result, xr.Dataset):
+        return []
     columns = {"identity_weights": result["identity_weights"]}
     columns["identity_weights_chance"] = xr.full_like(result["identity_weights"], 0.0)
     if "score" in result:

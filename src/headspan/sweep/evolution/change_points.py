@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 import xarray as xr
+from scipy.special import expit
 
 from headspan.lab.transition import NONE, ChangePoint, change_point
 from headspan.lenses.affinity.nulls import q_values
@@ -22,7 +23,7 @@ from headspan.sweep.evolution.axis import Axis
 FEWEST = 8
 """Checkpoints below which no step is fitted."""
 WALKS, LEVEL = 199, 0.05
-BOOTSTRAP, MOST_INTERVALS = 100, 40
+BOOTSTRAP, MOST_INTERVALS = 100, 20
 
 
 @lru_cache(maxsize=16)
@@ -56,7 +57,8 @@ def change_points(values: np.ndarray, steps: np.ndarray, walks: int = WALKS, see
     Returns
     -------
     Dataset
-        Over `curve`: `change`, the step of change, with `low` and `high` (95 %), `before` and `after` it,
+        Over `curve`: `change`, the step of change, with `low` and `high` (95 %), the fitted curve `before` and `after`
+        it (at the first and last step, since a slow step's levels may lie beyond the data),
         `explained` share of variance in [0.5, 1], `p_value` and `q_value`. NaN where there is no change point, of
         which fewer than 8 checkpoints never have any.
     """
@@ -71,14 +73,18 @@ def change_points(values: np.ndarray, steps: np.ndarray, walks: int = WALKS, see
         "change": [axis.step(fit.step) for fit in fits],
         "low": [axis.step(fit.low) for fit in fits],
         "high": [axis.step(fit.high) for fit in fits],
-        "before": [fit.before for fit in fits],
-        "after": [fit.after for fit in fits],
+        "before": [_level(fit, places[0]) for fit in fits],
+        "after": [_level(fit, places[-1]) for fit in fits],
         "explained": [fit.explained for fit in fits],
         "p_value": p,
         "q_value": q_values(p),
     }
     attributes = {"axis": axis.name, "null": f"{walks} random walks on the same steps", "least_steps": FEWEST}
     return xr.Dataset({name: ("curve", np.asarray(column)) for name, column in columns.items()}, attrs=attributes)
+
+
+def _level(fit: ChangePoint, place: float) -> float:
+    return float(fit.before + (fit.after - fit.before) * expit((place - fit.step) / fit.width))
 
 
 def _fit(places: np.ndarray, values: np.ndarray, draws: int, seed: int) -> ChangePoint:

@@ -33,7 +33,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADSPAN_CACHE", str(tmp_path / "cache"))
 
 
-def _findings_alone(checkpoint: object, heads: object, parts: list[LensPart], hindered: object) -> str:
+def _findings_alone(checkpoint: object, heads: object, parts: list[LensPart], *others: object) -> str:
     return "<!doctype html>" + "".join(finding.statement for part in parts for finding in part.findings)
 
 

@@ -80,7 +80,7 @@ def test_every_lens_that_applies_has_a_section_with_findings_then_figures(demo_h
         assert 'class="finding"' in part
         if "<figure" in part:
             assert part.rindex('class="finding"') < part.index("<figure")
-    assert part_of(demo_html, "affinity").count("<figure") == 5
+    assert part_of(demo_html, "affinity").count("<figure") == 6
 
 
 def test_without_transformers_a_report_has_everything_that_needs_no_run(

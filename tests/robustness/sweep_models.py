@@ -76,4 +76,4 @@ def client_in_this_process(workers: int = 1) -> Iterator[Any]:
 
 def part_bytes(store: Path) -> dict[str, bytes]:
     """Every finished result of a store, byte for byte."""
-    return {str(path.relative_to(store)): path.read_bytes() for path in sorted(store.glob("parts/*/*.npz"))}
+    return {str(path.relative_to(store)): path.read_bytes() for path in sorted(store.glob("parts/*/[!.]*.npz"))}

@@ -16,6 +16,7 @@ from headspan.errors import HeadspanError
 
 PATIENCE = 10.0
 """Seconds to wait for a scheduler to answer."""
+LOGGERS = ("distributed", "tornado", "asyncio")
 START = 120.0
 """Seconds to wait for the first worker; importing torch on a busy machine takes long."""
 
@@ -29,6 +30,7 @@ def connected(scheduler: str | None = None, workers: int | None = None, patience
         raise HeadspanError(f"a sweep needs at least 1 worker, not {workers}")
     distributed: Any = import_module("distributed")
     with ExitStack() as stack:
+        stack.enter_context(_quiet_loggers())
         address = stack.enter_context(local_cluster(workers)) if scheduler is None else scheduler
         try:
             client = stack.enter_context(distributed.Client(address, timeout=patience, set_as_default=False))
@@ -36,6 +38,20 @@ def connected(scheduler: str | None = None, workers: int | None = None, patience
         except (TimeoutError, OSError, ValueError) as problem:
             raise HeadspanError(_unreachable(scheduler, problem, patience)) from problem
         yield client
+
+
+@contextmanager
+def _quiet_loggers() -> Iterator[None]:
+    """Dask logs tracebacks of connections that end, which outcomes report in a line each; not so within the block."""
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in LOGGERS]
+    levels = {name: logging.getLogger(name).level for name in {*names, *LOGGERS}}
+    for name in levels:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 @contextmanager

@@ -193,6 +193,7 @@ def _swept(sweep: Sweep, asked: Sequence[Series], lenses: Sequence[str]) -> Summ
     tasks = [task for each in plans for task in each.tasks if task.sources <= sources]
     waiting = unfinished(tasks, store.parts)
     ended = sweep.run("tasks", perform, waiting, str(store.parts))
+    store.remove_leftovers()
     notes = sweep.gather([each for each in plans if each.model in now], lenses)
     store.write_manifest(series, kept, sweep.settings, sweep.failures)
     return Summary(

@@ -4,6 +4,7 @@ import sys
 
 from benchmarks import (
     affinity,
+    drift,
     gaussian,
     hub,
     interventions,
@@ -11,6 +12,7 @@ from benchmarks import (
     positions,
     reading,
     runtime,
+    scale,
     similarity,
     spectra,
     sweep,
@@ -18,7 +20,21 @@ from benchmarks import (
 
 BENCHMARKS = {
     module.__name__.removeprefix("benchmarks."): module
-    for module in (reading, hub, affinity, similarity, positions, spectra, gaussian, runtime, interventions, lab, sweep)
+    for module in (
+        reading,
+        hub,
+        affinity,
+        similarity,
+        drift,
+        positions,
+        spectra,
+        gaussian,
+        runtime,
+        interventions,
+        lab,
+        sweep,
+        scale,
+    )
 }
 
 unknown = sorted(set(sys.argv[1:]) - set(BENCHMARKS))

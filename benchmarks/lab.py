@@ -1,17 +1,27 @@
 """What watching costs: a tracked run against the bare loop of data, model and optimiser; and the smoke preset.
 
-Both loops run in one process, in turns, on the same recipe; CPU time on one thread. Sharpness has its own interval and
-is timed on its own.
+Both loops run in one process, in turns, on the same recipe; CPU time on one thread. Sharpness and lenses have intervals
+of their own and are timed on their own. The smoke preset is timed as a command, from starting Python to its last file;
+beside it stands the bare loop of as many steps, since CPU time itself grows on a busy machine.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+from subprocess import run
+from tempfile import TemporaryDirectory
 from time import process_time
 
 import torch
 
+from headspan.lab.lens_series import lens_series, write_series
+from headspan.lab.model import LabModel
 from headspan.lab.recipe import Recipe, preset
 from headspan.lab.recording import measured_row
+from headspan.lab.saving import save_model
 from headspan.lab.sharpness import sharpness_row
 from headspan.lab.source import Source
 from headspan.lab.trainer import begun, tests_of, train, train_step
@@ -55,6 +65,36 @@ def main() -> None:
         every = preset(name).sharpness_every
         share = seconds / (every * step)
         print(f"lab, {name}: sharpness {seconds:.2f} s, every {every} steps: {share:.0%} of the bare loop on top")
-    start = process_time()
-    train(preset("smoke"))
-    print(f"lab, smoke preset from start to end: {process_time() - start:.1f} s CPU (at most {SMOKE_SECONDS:.0f})")
+        if preset(name).lenses_every:
+            _print_lenses(name, model, step)
+    bare = bare_seconds(preset("smoke"))
+    whole = smoke_seconds()
+    print(f"lab, smoke: {whole:.1f} s CPU with start-up (at most {SMOKE_SECONDS:.0f}), {whole / bare:.2f} bare loops")
+
+
+def _print_lenses(name: str, model: LabModel, step: float) -> None:
+    """What the lenses take on one checkpoint, and on all that a preset has them look at."""
+    recipe = preset(name)
+    with TemporaryDirectory() as folder:
+        kept = {0: save_model(model, Path(folder) / "model")}
+        write_series(lens_series(kept), Path(folder) / "lenses.nc")
+        start = process_time()
+        tree = lens_series(kept)
+        seconds, start = process_time() - start, process_time()
+        write_series(tree, Path(folder) / "lenses.nc")  # once per run, whatever the number of checkpoints
+        writing = process_time() - start
+    count = recipe.steps // recipe.lenses_every + 1
+    share = (seconds * count + writing) / (recipe.steps * step)
+    text = f"lenses {seconds:.2f} s on each of {count} checkpoints and {writing:.2f} s to write"
+    print(f"lab, {name}: {text}: {share:.0%} of the bare loop on top")
+
+
+def smoke_seconds() -> float:
+    """CPU time of the whole command, user and system."""
+    with TemporaryDirectory() as folder:
+        before = getrusage(RUSAGE_CHILDREN)
+        command = ["-m", "headspan", "train", "copying", "--preset", "smoke", "-o", f"{folder}/run", "--json"]
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        run([sys.executable, *command], check=True, capture_output=True, env={**os.environ, **threads})
+        after = getrusage(RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

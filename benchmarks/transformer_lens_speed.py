@@ -6,8 +6,8 @@ Both run in TransformerLens' own environment (see `tests.golden.transformer_lens
   and kernel of the composing pairs, `all_composition_scores` against factors, overlaps and norms, both as in
   `benchmarks.affinity`. Theirs is one call per pairing; three are the sum of three. Their weights are in memory; ours
   too for the kernel, while the composition scores read the file anew each time.
-- memory of the composition scores, each in a process of its own: peak resident memory during the call, less what was
-  resident before it. Ours computes OQ, OK and OV in one go and reads the weights; theirs is one call, weights loaded.
+- memory of both scores, each in a process of its own: peak resident memory during the call, less what was resident
+  before it. Ours computes OQ, OK and OV in one go and reads the weights; theirs is one call, weights loaded.
 
 Their calls stand under `no_grad`, without which they would be slower and larger.
 """
@@ -43,14 +43,18 @@ def main() -> None:
         try:
             for threads in (1, 2):
                 print(_inside("speed", folder, threads), end="", flush=True)
-            theirs, ours = (float(_inside(f"memory-{whose}", folder, 1)) for whose in ("theirs", "ours"))
+            memory = {
+                score: [float(_inside(f"memory-{whose}-{score}", folder, 1)) for whose in ("theirs", "ours")]
+                for score in ("composition", "kernel")
+            }
         except oracle.NoOracle as reason:
             print(reason)
             return
-    print(
-        f"composition scores, peak memory: one call of theirs {theirs / 1e9:.2f} GB, all three of ours "
-        f"{ours / 1e9:.2f} GB: {theirs / ours:.1f} times leaner (target >= 10)"
-    )
+    for score, (theirs, ours) in memory.items():
+        print(
+            f"{score}, peak memory: one call of theirs {theirs / 1e9:.2f} GB, all three of ours {ours / 1e9:.2f} GB: "
+            f"{theirs / ours:.1f} times leaner" + (" (target >= 10)" if score == "composition" else "")
+        )
 
 
 def _inside(what: str, folder: str, threads: int) -> str:
@@ -137,14 +141,25 @@ def _inside_main(what: str, folder: str, threads: str) -> None:
     torch.set_num_threads(int(threads))
     if what == "speed":
         _print_speed(folder)
-    elif what == "memory-theirs":
-        bridge = _bridge(folder)
-        _print_memory(lambda: bridge.all_composition_scores("Q"))
     else:
-        import headspan
+        _, whose, score = what.split("-")
+        _print_memory(_their_call(folder, score) if whose == "theirs" else _our_call(folder, score))
 
-        heads = headspan.open(folder).heads().to("float32")
-        _print_memory(lambda: composition(heads))
+
+def _their_call(folder: str, score: str) -> Callable[[], object]:
+    bridge = _bridge(folder)
+    if score == "composition":
+        return lambda: bridge.all_composition_scores("Q")
+    from transformer_lens.tools.analysis import attention_head_subspace_affinity
+
+    return lambda: attention_head_subspace_affinity(bridge, target_role="Q")
+
+
+def _our_call(folder: str, score: str) -> Callable[[], object]:
+    import headspan
+
+    heads = headspan.open(folder).heads().to("float32")
+    return lambda: composition(heads) if score == "composition" else kernels(heads, weights_of(heads), "QKV")
 
 
 if __name__ == "__main__":

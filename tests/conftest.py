@@ -77,6 +77,15 @@ def stories() -> Path:
     return real_model("stories260K")
 
 
+@pytest.fixture(scope="session")
+def demo_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of the demo model, written once for all tests that look at it."""
+    import headspan
+    from headspan.report.report import write_report
+
+    return write_report(headspan.open("demo"), tmp_path_factory.mktemp("demo") / "report.html")
+
+
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     """A Hub on loopback in place of the real one, with empty caches and little patience."""

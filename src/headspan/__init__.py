@@ -18,16 +18,32 @@ if TYPE_CHECKING:
     from headspan.checkpoint import open_checkpoint as open
     from headspan.checkpoint.families import Layout
     from headspan.checkpoint.families import register as register_family
+    from headspan.checkpoint.synthetic import synthetic
     from headspan.heads import Heads
+    from headspan.report.showing import describe, show
 
-__all__ = ["Checkpoint", "Heads", "HeadspanError", "Layout", "__version__", "open", "register_family"]
+__all__ = [
+    "Checkpoint",
+    "Heads",
+    "HeadspanError",
+    "Layout",
+    "__version__",
+    "describe",
+    "open",
+    "register_family",
+    "show",
+    "synthetic",
+]
 
 _LAZY = {
     "open": ("headspan.checkpoint", "open_checkpoint"),
     "Checkpoint": ("headspan.checkpoint", "Checkpoint"),
     "Layout": ("headspan.checkpoint.families", "Layout"),
     "register_family": ("headspan.checkpoint.families", "register"),
+    "synthetic": ("headspan.checkpoint.synthetic", "synthetic"),
     "Heads": ("headspan.heads", "Heads"),
+    "show": ("headspan.report.showing", "show"),
+    "describe": ("headspan.report.showing", "describe"),
 }
 
 

@@ -23,6 +23,12 @@ def check_writable(path: Path, endings: Sequence[str] = ()) -> None:
         )
 
 
+def refuse_existing(path: Path, force: bool) -> None:
+    """Refuse a file that is there already, unless it is meant to be overwritten."""
+    if path.exists() and not force:
+        raise HeadspanError(f"'{path}' exists already; overwrite it with --force, or choose another place with -o")
+
+
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`; it takes the final name if the block succeeds and is removed if it does not."""

@@ -22,6 +22,8 @@ class Finding:
     evidence: str = ""
     reference: str = ""
     weight: float = 0.0
+    figure: str = ""
+    """Name of the lens's figure that shows it; by default the lens's first."""
 
     def __post_init__(self) -> None:
         if not self.statement:

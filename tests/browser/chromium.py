@@ -1,101 +1,124 @@
-"""A page opened in a real browser without a window: what it became, what it complained of, what it asked for.
+"""A real browser without a window, and pages opened in it that are watched: what they complain of, what they ask for.
 
-Chromium runs once per page. It prints the finished document, writes console messages to stderr and every request to a
-net log. No name resolves, so that nothing leaves the machine; the browser's own requests (updates, clock) have no page
-as their initiator and are left out.
+One browser serves all tests of a worker. Every page has a context of its own that is offline, and whatever is asked of
+the network is refused and remembered.
 """
 
 from __future__ import annotations
 
-import json
-import re
+import os
 import shutil
-import subprocess
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
-FLAGS = (
-    "--headless",
+ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
     "--disable-dev-shm-usage",
-    "--hide-scrollbars",
     "--host-resolver-rules=MAP * ~NOTFOUND",
-    "--enable-logging=stderr",
-    "--dump-dom",
 )
-DARK = "--blink-settings=preferredColorScheme=0"
-NO_PAGE = "not an origin"
-"""Initiator of a request that the browser makes on its own behalf."""
 
 
-@dataclass(frozen=True)
-class Opened:
-    """What became of a page."""
-
-    dom: str
-    console: list[str]
-    requests: list[str]
-    answers: dict[str, str]
-    """What scripts of the test left on the page, by name: see `opened`."""
+def browser_path() -> str:
+    """Where the browser is; the test is skipped where there is none."""
+    found = os.environ.get("BROWSER_PATH") or shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("there is no chromium on this machine (set BROWSER_PATH)")
+    return found
 
 
-def opened(page: Path, folder: Path, *flags: str, questions: dict[str, str] | None = None, seconds: int = 12) -> Opened:
-    """Open a page and wait until its scripts have been quiet for `seconds` of its own time.
+@contextmanager
+def running_browser() -> Iterator[Browser]:
+    """Chromium, until the block ends."""
+    path = browser_path()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Watched:
+    """An opened page and what it did that it should not."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.page, name)
+
+    def settle(self) -> None:
+        """Wait until the figures near the window are drawn as the view wants them."""
+        self.page.wait_for_function(SETTLED)
+
+    def look_at(self, fragment: str) -> None:
+        """Go to a view as if its address had been typed, without loading the page again."""
+        self.page.evaluate(
+            "(hash) => { history.replaceState(null, '', `#${hash}`); dispatchEvent(new PopStateEvent('popstate')); }",
+            fragment,
+        )
+        self.settle()
+
+    def fragment(self) -> str:
+        """What stands after `#` in the address."""
+        return str(self.page.evaluate("location.hash.slice(1)"))
+
+
+SETTLED = """() => headspan.figures.idle() && !headspan.figures.all.some((figure) => {
+  const box = figure.getBoundingClientRect();
+  const near = box.bottom > 0 && box.top < innerHeight;
+  return near && (headspan.figures.box(figure).dataset.drawn !== 'yes' || 'stale' in figure.dataset);
+})"""
+
+
+@contextmanager
+def opened(
+    browser: Browser, file: Path, fragment: str = "", width: int = 1440, height: int = 1000, **options: Any
+) -> Iterator[Watched]:
+    """Open a file from the disk with the network blocked.
 
     Parameters
     ----------
-    page
-        The HTML file.
-    folder
-        Where the browser may write.
-    flags
-        More flags for the browser.
-    questions
-        JavaScript expressions by name, evaluated (and awaited) once all figures are drawn; the answers come as text.
+    browser
+        A running browser.
+    file, fragment
+        The page, and what follows `#` in its address.
+    width, height
+        Of the window, in pixels.
+    options
+        More options of the context, such as `color_scheme`.
     """
-    browser = shutil.which("chromium")
-    if browser is None:
-        pytest.skip("there is no chromium on this machine")
-    if questions:
-        page = _with_questions(page, folder, questions)
-    log = folder / "net.json"
-    command = [browser, *FLAGS, *flags, f"--user-data-dir={folder / 'profile'}", f"--log-net-log={log}"]
-    command += [f"--virtual-time-budget={1000 * seconds}", page.resolve().as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return Opened(
-        dom=done.stdout,
-        console=re.findall(r"^\[[^\]]*CONSOLE[^\]]*\] (.*)$", done.stderr, re.MULTILINE),
-        requests=_page_requests(json.loads(log.read_text())),
-        answers=dict(re.findall(r'<meta name="answer-([^"]*)" content="([^"]*)">', done.stdout)),
-    )
+    context = browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True, **options)
+    context.set_offline(True)
+    # A busy machine is slow, not broken.
+    context.set_default_timeout(90_000)
+    watched = Watched(context.new_page())
+    watched.page.on("console", lambda message: watched.complaints.append(f"{message.type}: {message.text}"))
+    watched.page.on("pageerror", lambda problem: watched.complaints.append(f"error: {problem}"))
+    watched.page.on("dialog", lambda dialog: _refused(watched, dialog))
+    address = file.resolve().as_uri()
+    watched.page.on("request", lambda request: _noted(watched, request.url, address))
+    try:
+        watched.page.goto(f"{address}#{fragment}" if fragment else address)
+        yield watched
+    finally:
+        context.close()
 
 
-def _with_questions(page: Path, folder: Path, questions: dict[str, str]) -> Path:
-    """A copy of the page that answers the questions in `<meta>` elements."""
-    asked = "".join(f"answer({json.dumps(name)}, await ({code}));" for name, code in questions.items())
-    script = (
-        "<script>(async () => {"
-        "const pause = (ms) => new Promise((done) => setTimeout(done, ms));"
-        "const answer = (name, content) => document.head.append("
-        "Object.assign(document.createElement('meta'), {name: 'answer-' + name, content}));"
-        "for (let i = 0; i < 100 && document.querySelector('.plot:not([data-drawn])'); i++) await pause(50);"
-        f"{asked}}})();</script></body>"
-    )
-    copy = folder / "asked.html"
-    copy.write_text(page.read_text().replace("</body>", script))
-    return copy
+def _refused(watched: Watched, dialog: Dialog) -> None:
+    """No page of ours opens a dialog; one that does has run something it should have shown."""
+    watched.complaints.append(f"{dialog.type}: {dialog.message}")
+    dialog.dismiss()
 
 
-def _page_requests(log: dict[str, object]) -> list[str]:
-    """Addresses that the page, not the browser, asked for; the page's own file is not one of them."""
-    events: list[dict[str, dict[str, str]]] = log["events"]  # type: ignore[assignment]
-    asked = [event["params"] for event in events if "initiator" in event.get("params", {})]
-    return [request["url"] for request in asked if request["initiator"] != NO_PAGE and "url" in request]
+def _noted(watched: Watched, url: str, address: str) -> None:
+    """Remember what the page asks for besides its own file; data and blobs are inside the page already."""
+    if not url.startswith((address, "data:", "blob:")):
+        watched.requests.append(url)

@@ -3,113 +3,134 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
-import headspan
-from headspan.report.report import write_report
-from tests.browser.chromium import DARK, Opened, opened
+from tests.browser.chromium import Watched, opened
 
-ARROWS = "document.querySelectorAll('.plot')[0].querySelectorAll('.scatterlayer .trace:has(.js-line)').length"
-CLICK = """(async () => {
-  const entry = [...document.querySelector('.plot').querySelectorAll('.legend .traces')]
-    .find((item) => item.textContent.startsWith('OK'));
-  const target = entry.querySelector('.legendtoggle');
-  for (const kind of ['mousedown', 'mouseup'])
-    target.dispatchEvent(new MouseEvent(kind, {bubbles: true, view: window}));
-  await pause(1500);
-  return 'done';
-})()"""
-QUESTIONS = {
-    "figures": "document.querySelectorAll('.plot').length",
-    "drawn": "document.querySelectorAll('.plot[data-drawn=yes] svg.main-svg:first-child').length",
-    "arrows": ARROWS,
-    "buttons": "[...document.querySelectorAll('.modebar-btn')].map((b) => b.dataset.title).join('|')",
-    "text": "getComputedStyle(document.querySelector('.plot .xtick text')).fill",
-    "paper": "getComputedStyle(document.body).backgroundColor",
-    "overflow": "document.documentElement.scrollWidth - window.innerWidth",
-    "inside": """[...document.querySelectorAll('.plot')].filter((plot) => {
-      const box = plot.getBoundingClientRect();
-      return [...plot.querySelectorAll('.infolayer text, .xtick text, .ytick text')].some((text) => {
-        const own = text.getBoundingClientRect();
-        return own.width > 0 && (own.left < box.left - 1 || own.right > box.right + 1 || own.bottom > box.bottom + 1);
-      });
-    }).map((plot) => plot.ariaLabel).join('|')""",
-    "clicked": CLICK,
-    "arrows-left": ARROWS,
-}
+DRAW_ALL = """async () => {
+  for (const figure of headspan.figures.all) await headspan.figures.draw(figure);
+}"""
+CUT_OFF = """() => [...document.querySelectorAll('.plot')].filter((plot) => {
+  const box = plot.getBoundingClientRect();
+  return [...plot.querySelectorAll('.infolayer text, .xtick text, .ytick text')].some((text) => {
+    const own = text.getBoundingClientRect();
+    return own.width > 0 && (own.left < box.left - 1 || own.right > box.right + 1 || own.bottom > box.bottom + 1);
+  });
+}).map((plot) => plot.ariaLabel)"""
 
 
 @pytest.fixture(scope="module")
-def report_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(headspan.open("demo"), tmp_path_factory.mktemp("report") / "report.html")
-
-
-@pytest.fixture(scope="module")
-def plain(report_page: Path, tmp_path_factory: pytest.TempPathFactory) -> Opened:
-    return opened(report_page, tmp_path_factory.mktemp("plain"))
-
-
-@pytest.fixture(scope="module")
-def asked(report_page: Path, tmp_path_factory: pytest.TempPathFactory) -> Opened:
-    return opened(report_page, tmp_path_factory.mktemp("asked"), "--window-size=1100,1400", questions=QUESTIONS)
-
-
-@pytest.fixture(scope="module")
-def dark_and_narrow(report_page: Path, tmp_path_factory: pytest.TempPathFactory) -> Opened:
-    folder = tmp_path_factory.mktemp("dark")
-    return opened(report_page, folder, DARK, "--window-size=500,900", questions=QUESTIONS)
+def whole(browser: Browser, demo_report: Path) -> Iterator[Watched]:
+    """The page on a wide screen, everything drawn."""
+    with opened(browser, demo_report) as page:
+        page.evaluate(DRAW_ALL)
+        yield page
 
 
 def lightness(colour: str) -> float:
     return sum(map(int, re.findall(r"\d+", colour)[:3])) / (3 * 255)
 
 
-def test_every_figure_is_drawn(asked: Opened, report_page: Path) -> None:
-    assert asked.answers["figures"] == asked.answers["drawn"] == str(report_page.read_text().count("<figure>"))
-    assert 'class="main-svg"' in asked.dom
+def test_every_figure_is_drawn(whole: Watched, demo_report: Path) -> None:
+    count = whole.locator("figure.figure").count()
+    assert count == demo_report.read_text().count("<figure ") > 20
+    assert whole.locator(".plot[data-drawn=yes] svg.main-svg:first-child").count() == count
 
 
-def test_the_page_does_not_complain(plain: Opened, asked: Opened, dark_and_narrow: Opened) -> None:
-    assert plain.console == asked.console == dark_and_narrow.console == []
+def test_the_page_does_not_complain_and_asks_nothing(whole: Watched) -> None:
+    assert whole.complaints == []
+    assert whole.requests == []
 
 
-def test_the_page_asks_nothing_of_the_network(plain: Opened, asked: Opened) -> None:
-    assert plain.requests == asked.requests == []
-
-
-def test_a_click_in_the_legend_hides_the_arrows_of_a_pairing(asked: Opened) -> None:
-    assert asked.answers["clicked"] == "done"
-    assert int(asked.answers["arrows"]) == 60
-    assert int(asked.answers["arrows-left"]) == 40
-
-
-def test_no_button_sends_data_away(asked: Opened) -> None:
-    assert "Download plot as a PNG" in asked.answers["buttons"]
+def test_no_button_sends_data_away(whole: Watched) -> None:
+    titles = "|".join(whole.locator(".modebar-btn").evaluate_all("(all) => all.map((each) => each.dataset.title)"))
+    assert "Download plot as a PNG" in titles
     for word in ("Share", "cloud", "Cloud", "Chart Studio"):
-        assert word not in asked.answers["buttons"]
+        assert word not in titles
 
 
-def test_no_label_is_cut_off(asked: Opened) -> None:
-    assert asked.answers["inside"] == ""
+def test_no_label_is_cut_off(whole: Watched) -> None:
+    assert whole.evaluate(CUT_OFF) == []
 
 
-def test_text_stands_out_on_a_light_and_on_a_dark_page(asked: Opened, dark_and_narrow: Opened) -> None:
-    assert lightness(asked.answers["text"]) < 0.2 < 0.9 < lightness(asked.answers["paper"])
-    assert lightness(dark_and_narrow.answers["paper"]) < 0.2 < 0.8 < lightness(dark_and_narrow.answers["text"])
+def test_figures_are_drawn_when_they_come_near(browser: Browser, demo_report: Path) -> None:
+    with opened(browser, demo_report) as page:
+        page.settle()
+        assert page.locator(".plot[data-drawn=yes]").count() < 5
+        page.evaluate("document.getElementById('spectra-base-alignment').scrollIntoView({behavior: 'instant'})")
+        page.wait_for_selector("#spectra-base-alignment .plot[data-drawn=yes]")
+        assert page.locator(".plot[data-drawn=yes]").count() < 12
+        assert page.complaints == []
 
 
-def test_a_narrow_page_does_not_scroll_sideways(dark_and_narrow: Opened) -> None:
-    assert int(dark_and_narrow.answers["overflow"]) <= 0
+def test_text_stands_out_in_either_scheme_and_the_button_turns_it_over(whole: Watched) -> None:
+    for scheme in ("light", "dark"):
+        whole.emulate_media(color_scheme=scheme)
+        for dark in (scheme == "dark", scheme != "dark"):
+            paper = whole.evaluate("getComputedStyle(document.body).backgroundColor")
+            for text in (".plot .xtick text", ".caption", "#panel h2"):
+                ink = whole.locator(text).first.evaluate(
+                    "(e) => getComputedStyle(e)[e.ownerSVGElement ? 'fill' : 'color']"
+                )
+                assert abs(lightness(ink) - lightness(paper)) > 0.45
+            assert (lightness(paper) < 0.2) == dark
+            whole.click("#theme")
+        whole.evaluate("delete document.documentElement.dataset.theme")
+    assert whole.complaints == []
 
 
-def test_complaints_and_requests_would_be_seen(tmp_path: Path) -> None:
-    page = tmp_path / "bad.html"
-    page.write_text(
+def widest(page: Watched) -> list[int]:
+    """By how much the page is wider than the window, at several widths of it."""
+    beyond = []
+    for width in (375, 768, 1100, 1440, 2200):
+        page.set_viewport_size({"width": width, "height": 800})
+        beyond.append(page.evaluate("document.documentElement.scrollWidth - innerWidth"))
+    return beyond
+
+
+def test_the_page_does_not_scroll_sideways(browser: Browser, demo_report: Path) -> None:
+    with opened(browser, demo_report, "at=affinity-wiring-diagram&head=L1H6", width=375, height=800) as page:
+        page.settle()
+        assert max(widest(page)) <= 0
+        assert page.complaints == []
+
+
+@pytest.mark.slow
+def test_the_page_does_not_scroll_sideways_with_every_figure_drawn(browser: Browser, demo_report: Path) -> None:
+    with opened(browser, demo_report, "head=L1H6", width=375, height=800) as page:
+        page.evaluate(DRAW_ALL)
+        assert max(widest(page)) <= 0
+        assert page.complaints == []
+
+
+def test_what_is_printed_has_no_panel_and_no_filters(whole: Watched) -> None:
+    whole.emulate_media(media="print", color_scheme="dark")
+    for hidden in ("#panel", "#bar", "nav", "#theme"):
+        assert not whole.locator(hidden).is_visible()
+    assert lightness(whole.evaluate("getComputedStyle(document.body).backgroundColor")) > 0.9
+    whole.emulate_media(media="screen", color_scheme="light")
+
+
+@pytest.mark.slow
+def test_what_is_printed_is_whole(browser: Browser, demo_report: Path) -> None:
+    with opened(browser, demo_report) as page:
+        assert page.locator(".plot:not([data-drawn=yes])").count() > 20
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator(".plot:not([data-drawn=yes])").count() == 0
+
+
+def test_complaints_and_requests_would_be_seen(browser: Browser, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.html"
+    bad.write_text(
         '<!doctype html><body><img src="http://example.invalid/x.png">'
         "<script>console.error('boom'); setTimeout(() => { throw new Error('late'); }, 10);</script></body>"
     )
-    seen = opened(page, tmp_path, seconds=2)
-    assert [line.split('"')[1] for line in seen.console] == ["boom", "Uncaught Error: late"]
-    assert seen.requests == ["http://example.invalid/x.png"]
+    with opened(browser, bad) as page:
+        page.wait_for_timeout(300)
+        assert page.requests == ["http://example.invalid/x.png"]
+        assert "error: boom" in page.complaints
+        assert "error: late" in page.complaints

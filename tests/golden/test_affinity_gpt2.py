@@ -14,6 +14,7 @@ from headspan.errors import HeadspanError
 from headspan.findings import findings_of
 from headspan.heads import Heads
 from headspan.lenses import affinity
+from headspan.lenses.affinity import sketch
 from headspan.lenses.affinity.edges import edges, pairing_node, top_edges
 from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
 from headspan.lenses.affinity.pair import pair_report
@@ -95,3 +96,14 @@ def test_findings_name_the_known_structure(result: xr.DataTree) -> None:
     said = " ".join(finding.statement for finding in findings_of("affinity", result))
     assert "L4H7 is the strongest hub" in said
     assert "What L4H11 writes, L5H1 reads most through its keys: they share 39.3 of 64 dimensions." in said
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_sketched_top_20_is_the_exact_one(heads: Heads, result: xr.DataTree, seed: int) -> None:
+    found = sketch.compute(heads, top=20, seed=seed)
+    for pairing in ("OQ", "OK", "OV"):
+        mine, whole = top_edges(found, pairing), top_edges(result, pairing)
+        assert found[pairing].attrs["certified"] == 20
+        assert found[pairing].attrs["verified"] < 0.1 * len(edges(result, pairing))
+        assert list(zip(mine["src"], mine["dst"], strict=True)) == list(zip(whole["src"], whole["dst"], strict=True))
+        np.testing.assert_allclose(mine["score"], whole["score"], rtol=1e-9)

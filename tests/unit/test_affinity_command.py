@@ -174,3 +174,30 @@ def test_reproduce_exits_with_1_if_a_number_disagrees(gpt2_attention: Path, monk
     done = CliRunner().invoke(app, ["reproduce", "2601.10266", "--model", str(gpt2_attention)])
     assert done.exit_code == 1
     assert "NO" in done.stdout
+
+
+def test_a_plan_is_printed_and_nothing_computed() -> None:
+    text = run("affinity", "synthetic:mistral-7b", "--explain")
+    assert re.search(r"projector +6\.\de\+13", text)
+    assert "Chosen: projector (all pairs exactly, by the fewer operations)" in text
+    document = json.loads(run("affinity", "synthetic:llama-70b", "--explain", "--memory", "6GB", "--json"))
+    assert document["schema"] == "headspan.affinity-plan/1"
+    assert document["chosen"] == "sketch"
+    assert [cost["algorithm"] for cost in document["costs"]] == ["gram", "projector", "sketch"]
+
+
+def test_a_sketch_is_printed_and_written_like_other_results(tmp_path: Path) -> None:
+    model = "synthetic:tiny?seed=1&planted=2"
+    text = run("affinity", model, "--sketch", "--top", "2", "--confidence", "0.95", "-o", str(tmp_path / "out.nc"))
+    assert len(re.findall(r"the top 2 are exact with confidence 95%", text)) == 3
+    with xr.open_datatree(tmp_path / "out.nc", engine="h5netcdf") as tree:
+        assert tree.attrs["algorithm"] == "sketch"
+        assert tree["OQ"]["projection_kernel"].dims == ("pair",)
+    document = json.loads(run("affinity", model, "--sketch", "--top", "2", "--json"))
+    assert document["pairings"]["OK"]["pk"]["mean_low"] is None
+    assert len(document["pairings"]["OK"]["pk"]["top"]) == 2
+
+
+def test_a_budget_smaller_than_the_program_is_refused() -> None:
+    with pytest.raises(HeadspanError, match=r"the program itself takes .* allow at least"):
+        run("affinity", "synthetic:tiny", "--memory", "1MB")

@@ -104,6 +104,7 @@ def test_figures_show_the_numbers_of_the_result(result: xr.Dataset) -> None:
         "Entropy by layer",
         "Where heads look",
         "States by layer",
+        "Attention beside cosines",
     ]
     panels = drawn["Attention map"].data
     assert len(panels) == 4

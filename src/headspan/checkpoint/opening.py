@@ -27,8 +27,9 @@ def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
     ----------
     source
         A folder in Hugging Face layout; one weight file (with `config`, or a config.json beside it); a name on the
-        Hugging Face Hub, `"org/name"` or `"org/name@revision"`, of which only what is asked for is read; `"demo"`; a
-        `transformers` model in memory; or a pair `(state_dict, config)`. A local path goes before a name on the Hub.
+        Hugging Face Hub, `"org/name"` or `"org/name@revision"`, of which only what is asked for is read; `"demo"`;
+        `"synthetic:SHAPE?seed=1"` (see `headspan.synthetic`); a `transformers` model in memory; or a pair
+        `(state_dict, config)`. A local path goes before a name on the Hub.
     config
         Path of a config.json, a dict, or a `transformers` config, for a source that has none of its own.
     """
@@ -48,6 +49,11 @@ def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
 
 
 def _open_path(source: str, config: Any, may_be_on_the_hub: bool) -> Checkpoint:
+    if source.startswith("synthetic:"):
+        # Drawing numbers needs torch, which reading headers does not.
+        from headspan.checkpoint.synthetic import open_synthetic
+
+        return open_synthetic(source)
     path = demo_folder() if source == "demo" else Path(source).expanduser()
     try:
         if is_adapter(path):

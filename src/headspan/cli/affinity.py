@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Model, Output, Stack
+from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Memory, Model, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -37,9 +38,22 @@ def affinity(
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="Also compare with bases made by SVD and cut to leading directions.")
     ] = False,
+    sketch: Annotated[
+        bool, typer.Option("--sketch", help="Only the strongest pairs by the kernel: sketched, then verified exactly.")
+    ] = False,
+    confidence: Annotated[
+        float, typer.Option(help="With --sketch: the probability that no pair of the top is missed.")
+    ] = 0.99,
+    memory: Memory = "4GB",
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print what each algorithm would cost and which is chosen, and stop.")
+    ] = False,
     fold: Fold = "none",
     delta: Delta = 0,
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
@@ -47,26 +61,38 @@ def affinity(
     """Score every pair of heads that can compose, beside what chance would give."""
     from headspan.atomic import check_writable
     from headspan.checkpoint import open_checkpoint
+    from headspan.cli.affinity_plan import print_made, print_plan
     from headspan.errors import ShapeError
+    from headspan.heads.memory import working_memory
     from headspan.lenses import affinity as lens
+    from headspan.lenses.affinity import sketch as sketched
     from headspan.lenses.affinity.tables import as_json as document
     from headspan.lenses.saving import ENDINGS, without_nan
 
     if metric not in METRICS or null not in lens.NULLS or top < 1:
         raise ShapeError("--metric is pk, cs or both; --null is haar or anticausal; --top is at least 1")
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, (*ENDINGS, ".graphml"))
     heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
-    classes = _classes(labels, heads)
-    result = lens.compute(heads, pairings=pairing, metrics=METRICS[metric], delta=delta)
+    if explain:
+        print_plan(heads, pairing, ("pk",) if sketch else METRICS[metric], memory, sketch, as_json)
+        return
+    classes, budget = _classes(labels, heads), working_memory(memory)
+    if sketch:
+        result = sketched.compute(heads, pairings=pairing, top=top, confidence=confidence, memory=budget)
+    else:
+        result = lens.compute(heads, pairings=pairing, metrics=METRICS[metric], delta=delta, memory=budget)
     extra = _class_extras(result, classes, top)
     extra |= _stability_extras(result, heads, top, delta, robustness, sensitivity)
+    save_figures("affinity", result, figures, figure_format, dark)
     if output is not None:
         _save(result, output, top, null)
     if as_json:
         typer.echo(json.dumps(without_nan({**document(result, top, null), **extra}), indent=2, allow_nan=False))
     else:
         _print(result, top, null)
+        print_made(result)
         _print_extras(extra)
         if output is not None:
             typer.echo(f"Written to {output}")
@@ -143,8 +169,8 @@ def _print(result: xr.DataTree, top: int, null: str) -> None:
             if found is None:
                 continue
             print_table(
-                f"{pairing}, {metric}: {found['n_pairs']:,} pairs, mean {found['mean']:.4g} "
-                f"(95 % {found['mean_low']:.4g} to {found['mean_high']:.4g}), chance {found['chance_mean']:.4g}",
+                f"{pairing}, {metric}: {found['n_pairs']:,} pairs, mean {found['mean']:.4g}{_interval(found)}, "
+                f"chance {found['chance_mean']:.4g}",
                 ("source", "destination", "score", f"p ({null})", f"q ({null})"),
                 [
                     (
@@ -161,6 +187,12 @@ def _print(result: xr.DataTree, top: int, null: str) -> None:
     if hubs:
         rows = ((hub["head"], f"{hub['score']:.3f} (in {hub['inlet']:.3f}, out {hub['outlet']:.3f})") for hub in hubs)
         print_facts(rows, title="Hubs")
+
+
+def _interval(found: dict[str, float]) -> str:
+    """The mean's interval; a sketch has none."""
+    known = found["mean_low"] == found["mean_low"]
+    return f" (95 % {found['mean_low']:.4g} to {found['mean_high']:.4g})" if known else ""
 
 
 def _print_extras(extra: dict[str, object]) -> None:

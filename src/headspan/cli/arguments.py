@@ -11,7 +11,8 @@ Model = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help='A checkpoint folder, a weight file, a name on the Hub (org/name, org/name@revision), or "demo".',
+        help='A checkpoint folder, a weight file, a name on the Hub (org/name, org/name@revision), "demo", '
+        "or synthetic:SHAPE?seed=1.",
     ),
 ]
 ConfigFile = Annotated[
@@ -31,4 +32,9 @@ Delta = Annotated[
 Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Also write the result; the ending says how (.nc, .csv, .json, ...)."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an output that is there already.")]
+Memory = Annotated[
+    str,
+    typer.Option("--memory", help="Most memory that the whole process may take, such as 4GB; work is cut to fit."),
 ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headspan.cli.arguments import AsJSON, ConfigFile, Model, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -43,6 +44,9 @@ def attention(
     permutations: Annotated[int, typer.Option(help="Of the test of angles; 0 leaves it out.")] = 200,
     seed: Annotated[int, typer.Option(help="Fixes permutations, shots and draws.")] = 0,
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
@@ -55,6 +59,7 @@ def attention(
     from headspan.lenses.saving import ENDINGS
     from headspan.runtime import open_runnable
 
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, (*ENDINGS, ".html"))
     if few_shot is not None and any(each is not None for each in (prompt, prompt_file, tokens)):
@@ -69,6 +74,7 @@ def attention(
     else:
         asked = {"shots": shots, "targets": _listed(target or ""), "template": template, "seed": seed}
         result = _few_shot(running, few_shot, {**asked, "length": length, "temperature": temperature, **options})
+    save_figures("attention", result, figures, figure_format, dark)
     _hand_out(result, output, as_json)
 
 

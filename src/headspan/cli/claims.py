@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON
+from headspan.atomic import check_writable, refuse_existing, written_whole
+from headspan.cli.arguments import AsJSON, Force
 from headspan.errors import HeadspanError
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ def claims(
     random_seed: Annotated[int, typer.Option(min=0, help="Fixes the random numbers of the checks.")] = 0,
     as_json: AsJSON = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a table.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write the ledger as a page with figures.")] = None,
+    force: Force = False,
 ) -> None:
     """Check the claims of the documents headspan is built on; exit code 1 if a check fails."""
     from headspan.findings.claims import chosen, ledger
@@ -39,9 +43,14 @@ def claims(
 
     if as_json and as_markdown:
         raise HeadspanError("--json and --markdown are two forms of one page: choose one")
+    if html is not None:
+        check_writable(html, (".html",))
+        refuse_existing(html, force)
     models = opened_models(model or [])
     rows = chosen(ledger(), document=document, name=name, status=status)
     results = _examined_with_progress(rows, random_seed, models)
+    if html is not None:
+        _write_page(results, html)
     if as_json:
         records = [result.record() for result in results]
         page = {"schema": "headspan.claims/1", "random_seed": random_seed, "claims": records}
@@ -53,6 +62,14 @@ def claims(
         typer.echo(summary(results))
     if any(result.verdict == "fail" for result in results):
         raise typer.Exit(FAILED)
+
+
+def _write_page(results: list[Examination], path: Path) -> None:
+    from headspan.report.claims_page import claims_page
+
+    with written_whole(path) as temporary:
+        temporary.write_text(claims_page(results), encoding="utf-8")
+    typer.echo(f"Page written to {path}", err=True)
 
 
 def opened_models(given: list[str]) -> dict[str, Checkpoint]:

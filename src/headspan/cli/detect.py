@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headspan.cli.arguments import AsJSON, ConfigFile, Model, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -33,6 +34,9 @@ def detect(
         bool, typer.Option("--weights-only", help="Only the identity score of the weights; runs nothing.")
     ] = False,
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
@@ -45,6 +49,7 @@ def detect(
     from headspan.lenses.saving import ENDINGS, save_result
     from headspan.runtime import open_runnable
 
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, ENDINGS)
     texts = None if text is None else [file_text(text)]
@@ -56,6 +61,7 @@ def detect(
         result = lens.compute(
             running, texts=texts, threshold=threshold, length=length, batch=batch, seeds=seeds, seed=seed
         )
+    save_figures("detect", result, figures, figure_format, dark)
     if output is not None:
         save_result(result, output, table=lens.table, as_json=lens.as_json)
     if as_json:

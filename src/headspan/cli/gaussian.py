@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headspan.cli.arguments import AsJSON, ConfigFile, Model, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 from headspan.cli.prompts import file_text
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ def gaussian(
     length: Annotated[int, typer.Option(help="Tokens per sequence.")] = 64,
     seed: Annotated[int, typer.Option(help="Fixes tokens and draws.")] = 0,
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
@@ -36,11 +40,13 @@ def gaussian(
     from headspan.lenses import gaussian as lens
     from headspan.lenses.saving import ENDINGS, save_result
 
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, ENDINGS)
     words = None if text is None else file_text(text)
     heads = open_checkpoint(model, config).heads(stack=stack)
     result = lens.compute(heads, text=words, sequences=sequences, length=length, seed=seed)
+    save_figures("gaussian", result, figures, figure_format, dark)
     if output is not None:
         save_result(result, output, table=lens.table, as_json=lens.as_json)
     if as_json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headspan.cli.arguments import AsJSON, ConfigFile, Model, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -53,6 +54,9 @@ def intervene(
     length: Annotated[int, typer.Option(help="Tokens to write on, greedily; 0 for none.")] = 40,
     seed: Annotated[int, typer.Option(help="Of random weights and bases.")] = 0,
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
@@ -65,6 +69,7 @@ def intervene(
     from headspan.lenses.saving import ENDINGS
     from headspan.runtime import open_runnable
 
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, (*ENDINGS, ".html"))
     scales = [*(scale_qk or ()), *(lens.parsed_grid(alphas) if alphas else ())]
@@ -77,6 +82,7 @@ def intervene(
     settings = _settings(made, together)
     with steps(1 + len(settings or lens.default_settings(seed))) as progress:
         result = lens.compute(running, given, settings=settings, length=length, seed=seed, progress=progress)
+    save_figures("intervene", result, figures, figure_format, dark)
     _hand_out(result, output, as_json)
 
 

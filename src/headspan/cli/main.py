@@ -13,6 +13,7 @@ from headspan.cli import (
     affinity,
     attention,
     claims,
+    compare,
     detect,
     evolution,
     families,
@@ -40,6 +41,7 @@ app = typer.Typer(
 )
 app.command("inspect")(inspect.inspect)
 app.command("report")(report.report)
+app.command("compare")(compare.compare)
 app.command("affinity")(affinity.affinity)
 app.command("similarity")(similarity.similarity)
 app.command("spectra")(spectra.spectra)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Model, Output, Stack
+from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Memory, Model, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -31,7 +32,11 @@ def positions(
     full: Annotated[bool, typer.Option("--full", help="Keep overlaps entry by entry in a .nc file; large.")] = False,
     seed: Annotated[int, typer.Option(help="Fixes chance draws and samples.")] = 0,
     fold: Fold = "none",
+    memory: Memory = "4GB",
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
@@ -40,10 +45,12 @@ def positions(
     from headspan.atomic import check_writable
     from headspan.checkpoint import open_checkpoint
     from headspan.errors import UnsupportedModel
+    from headspan.heads.memory import working_memory
     from headspan.lenses import lens as registered
     from headspan.lenses import positions as lens
     from headspan.lenses.saving import ENDINGS, save_result
 
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, ENDINGS)
     checkpoint = open_checkpoint(model, config)
@@ -51,7 +58,8 @@ def positions(
     if obstacle is not None:
         raise UnsupportedModel(f"the positions lens does not apply to '{checkpoint.source}': {obstacle}")
     heads = checkpoint.heads(stack=stack).refolded(fold)
-    result = lens.compute(heads, k=k, centring=centring, full=full, seed=seed)
+    result = lens.compute(heads, k=k, centring=centring, full=full, seed=seed, memory=working_memory(memory))
+    save_figures("positions", result, figures, figure_format, dark)
     if output is not None:
         save_result(result, output, table=lens.table, as_json=lens.as_json)
     document = lens.as_json(result)

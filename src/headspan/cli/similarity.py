@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Model, Output, Stack
+from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Memory, Model, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +49,11 @@ def similarity(
     ] = None,
     seed: Annotated[int, typer.Option(help="Fixes chance draws and maps.")] = 0,
     fold: Fold = "none",
+    memory: Memory = "4GB",
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
@@ -56,15 +61,20 @@ def similarity(
     """Compare heads as subspaces: query against key, head against head, each beside chance."""
     from headspan.atomic import check_writable
     from headspan.checkpoint import open_checkpoint
+    from headspan.heads.memory import working_memory
     from headspan.lenses import similarity as lens
     from headspan.lenses.saving import ENDINGS, save_result
 
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, ENDINGS)
     heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
-    # Maps take seconds, and of all outputs only netCDF holds them.
-    maps = output is not None and output.suffix == ".nc"
-    result = lens.compute(heads, space=space, metric=metric, across_layers=across, seed=seed, maps=maps)
+    # Maps take seconds, and of all outputs only netCDF and figures hold them.
+    maps = figures is not None or (output is not None and output.suffix == ".nc")
+    result = lens.compute(
+        heads, space=space, metric=metric, across_layers=across, seed=seed, maps=maps, memory=working_memory(memory)
+    )
+    save_figures("similarity", result, figures, figure_format, dark)
     if output is not None:
         save_result(result, output, table=lens.table, as_json=lens.as_json)
     if as_json:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Model, Output, Stack
+from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Memory, Model, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -53,8 +54,12 @@ def spectra(
     ] = False,
     seed: Annotated[int, typer.Option(help="Fixes the draws of random matrices.")] = 0,
     fold: Fold = "none",
+    memory: Memory = "4GB",
     delta: Delta = 0,
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
@@ -62,13 +67,18 @@ def spectra(
     """Compare the singular values of every weight matrix with those of random ones."""
     from headspan.atomic import check_writable
     from headspan.checkpoint import open_checkpoint
+    from headspan.heads.memory import working_memory
     from headspan.lenses import spectra as lens
     from headspan.lenses.saving import ENDINGS, save_result
 
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, ENDINGS)
     heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
-    result = lens.compute(heads, matrices=matrix, delta=delta, init=init, power_law=power_law, seed=seed)
+    result = lens.compute(
+        heads, matrices=matrix, delta=delta, init=init, power_law=power_law, seed=seed, memory=working_memory(memory)
+    )
+    save_figures("spectra", result, figures, figure_format, dark)
     if output is not None:
         save_result(result, output, table=lens.table, as_json=lens.as_json)
     if as_json:

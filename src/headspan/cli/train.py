@@ -31,19 +31,29 @@ def train(
     text: Annotated[Path | None, typer.Option(help="The file of the task text.")] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json for it; bytes by default.")] = None,
     lenses: Annotated[
-        bool, typer.Option("--lenses", help="Also run the lenses on every kept checkpoint (lenses.nc).")
-    ] = False,
+        bool, typer.Option("--lenses/--no-lenses", help="Run the lenses on kept checkpoints (lenses.nc).")
+    ] = True,
+    study: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--study",
+            help="A question that takes more training: plateau (restarts along negative curvature), sparsity (of "
+            "learned positions, by optimiser and gains) or lengths (longer sequences, by position scheme); repeatable.",
+        ),
+    ] = None,
     report: Annotated[
-        bool, typer.Option("--report", help="Also perturb the model and write report.html into the folder.")
+        bool, typer.Option("--report", help="Also perturb the model and write its report.html into the folder.")
     ] = False,
     as_json: AsJSON = False,
 ) -> None:
     """Train a small transformer to copy, watch its subspaces, and say what it learned when."""
     chosen = [*(settings or []), *([] if steps is None else [f"steps={steps}"])]
+    chosen += [] if lenses else ["lenses_every=0"]
     recipe = _recipe(task, preset, text, tokenizer, chosen)
+    studies = _checked(study or [])
     runs, document = _trained(recipe, output, seed, seeds)
-    if lenses:
-        _write_lenses(runs)
+    if studies:
+        document = {**document, "studies": _studied(runs, studies)}
     if report:
         document = {**document, "report": _write_report(runs, output)}
     if as_json:
@@ -83,17 +93,33 @@ def _trained(recipe: Recipe, output: Path, seed: int, seeds: str | None) -> tupl
     return [run], without_nan(run.result)
 
 
-def _write_lenses(runs: list[Run]) -> None:
-    from headspan.lab.lens_series import lens_series, write_series
+def _checked(studies: list[str]) -> list[str]:
+    """Names of studies, each once, known before any training is done."""
+    if not studies:
+        return []
+    from headspan.lab.training_studies import checked_study
 
-    for run in runs:
-        write_series(lens_series(run.folder.checkpoints()), run.folder.path / "lenses.nc")
+    return [checked_study(name) for name in dict.fromkeys(studies)]
+
+
+def _studied(runs: list[Run], studies: list[str]) -> dict[str, Any]:
+    """Each study made on every run, and its answer over all of them."""
+    from headspan.findings.lab_studies import study_findings
+    from headspan.lab.study import study_file
+    from headspan.lab.training_studies import keep_study
+
+    found: dict[str, Any] = {}
+    for name in studies:
+        answers = study_findings(name, [keep_study(name, run.folder.path) for run in runs])
+        files = [str(study_file(run.folder.path, name)) for run in runs]
+        found[name] = {"answers": [answer.statement for answer in answers], "paths": files}
+    return found
 
 
 def _write_report(runs: list[Run], output: Path) -> str:
     from headspan.report.lab_report import write_lab_report
 
-    return str(write_lab_report(runs, output / "report.html"))
+    return str(write_lab_report(runs, output / "report.html", lambda title: typer.echo(f"{title} ...", err=True)))
 
 
 def _print(document: dict[str, Any], results: list[dict[str, Any]]) -> None:
@@ -115,6 +141,8 @@ def _print(document: dict[str, Any], results: list[dict[str, Any]]) -> None:
     print_table("Training runs", columns, rows)
     if "success_rate" in document:
         typer.echo(f"Learned (OOD accuracy above 0.9): {document['success_rate']:.0%} of {len(results)} seeds")
+    for answer in (text for one in document.get("studies", {}).values() for text in one["answers"]):
+        typer.echo(answer)
     if "report" in document:
         typer.echo(f"Report written to {document['report']}")
 

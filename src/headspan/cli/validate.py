@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Model, Output, Stack
+from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -32,6 +33,9 @@ def validate(
     fold: Fold = "none",
     seed: Annotated[int, typer.Option(help="Fixes everything random.")] = 0,
     output: Output = None,
+    figures: Figures = None,
+    figure_format: FigureFormat = "svg",
+    dark: Dark = False,
     as_json: AsJSON = False,
     config: ConfigFile = None,
     stack: Stack = None,
@@ -43,6 +47,7 @@ def validate(
     from headspan.lenses.saving import ENDINGS
     from headspan.runtime import open_runnable
 
+    check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, (*ENDINGS, ".html"))
     running = open_runnable(model, config=config, stack=stack, dtype=dtype)
@@ -60,6 +65,7 @@ def validate(
             seed=seed,
             progress=progress,
         )
+    save_figures("validate", result, figures, figure_format, dark)
     _hand_out(result, output, as_json)
 
 

@@ -6,7 +6,6 @@ Scores, ranks and chance come from the lens; what is done here is layout.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from statistics import NormalDist
 
 import numpy as np
@@ -15,7 +14,7 @@ import plotly.graph_objects as go
 import xarray as xr
 
 from headspan.dims import COMPOSING
-from headspan.errors import one_line
+from headspan.figures.class_curves import precision_recall
 from headspan.figures.pair_matrices import affinity_matrices
 from headspan.figures.pairings import (
     METRIC_NAMES,
@@ -28,9 +27,10 @@ from headspan.figures.pairings import (
 )
 from headspan.figures.theme import BLUE, CHANCE, ORANGE, PURPLE, styled
 from headspan.figures.two_scores import kernel_against_score
+from headspan.figures.wiring_classes import class_text
 from headspan.figures.wiring_diagram import wiring_diagram
 from headspan.lenses.affinity import VARIABLES
-from headspan.lenses.affinity.edges import pairing_node
+from headspan.lenses.affinity.edges import is_sketched, pairing_node
 from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
 
 BINS = 80
@@ -61,10 +61,15 @@ def figures(result: xr.DataTree, classes: Mapping[str, str] | None = None) -> di
     }
     if len(shown_metrics(result)) == 2:
         drawn["Kernel against composition score"] = kernel_against_score(result)
-    drawn["All pairs"] = affinity_matrices(result)
-    drawn["Scores beside chance"] = score_distributions(result)
+    # A sketch has no table of all pairs to draw.
+    if not is_sketched(result):
+        drawn["All pairs"] = affinity_matrices(result)
+        drawn["Scores beside chance"] = score_distributions(result)
     if len(_hubs(result, 1)):
         drawn["Hubs"] = hub_ranking(result, classes)
+    curves = precision_recall(result, classes) if classes else None
+    if curves is not None:
+        drawn["Classes found by affinity"] = curves
     return drawn
 
 
@@ -74,6 +79,7 @@ def score_distributions(result: xr.DataTree, metric: str | None = None) -> go.Fi
     figure, where = panels([pairing_name(pairing) for pairing in pairings], shared_yaxes=True, horizontal_spacing=0.03)
     for place, pairing in zip(where, pairings, strict=True):
         for trace in _distribution(pairing_node(result, pairing), pairing, metric):
+            trace.meta = {"pairing": pairing}
             trace.showlegend = trace.legendgroup != "composing" and place == (1, 1)
             figure.add_trace(trace, *place)
     figure.update_xaxes(title_text=METRIC_NAMES[metric], zeroline=False)
@@ -107,17 +113,24 @@ def _distribution(node: xr.Dataset, pairing: str, metric: str) -> list[go.Bar | 
         legendgroup="anticausal",
         hovertemplate="%{x:.3g}: density %{y:.2g}<extra>impossible order</extra>",
     )
-    points = np.linspace(mean - 4 * spread, mean + 4 * spread, 81)
-    law = go.Scatter(
-        x=points.astype(np.float32),
-        y=np.array([NormalDist(mean, spread).pdf(point) for point in points], np.float32),
+    return [bars, outline, _chance_law(mean, spread, bars.y)]
+
+
+def _chance_law(mean: float, spread: float, heights: np.ndarray) -> go.Scatter:
+    """The density of random subspaces; spaces that fill the stream have one value, and get an upright line."""
+    x, y = np.full(2, mean), np.array([np.nanmin(heights) / 10, np.nanmax(heights)])
+    if spread > 0:
+        x = np.linspace(mean - 4 * spread, mean + 4 * spread, 81)
+        y = np.array([NormalDist(mean, spread).pdf(point) for point in x])
+    return go.Scatter(
+        x=x.astype(np.float32),
+        y=y.astype(np.float32),
         mode="lines",
         line={"color": CHANCE, "width": 2.5},
         name="random subspaces",
         legendgroup="haar",
         hovertemplate=f"random subspaces: {mean:.4g} ± {spread:.2g}<extra></extra>",
     )
-    return [bars, outline, law]
 
 
 def _known(scores: xr.DataArray) -> np.ndarray:
@@ -144,7 +157,7 @@ def hub_ranking(result: xr.DataTree, classes: Mapping[str, str] | None = None, c
     """The strongest hubs: how far above chance a head is reached (inlet) and reaches (outlet), on average."""
     metric = shown_metrics(result)[0]
     table = _hubs(result, count)[::-1]
-    named = {label: f"{label} ({escape(one_line(name))})" for label, name in (classes or {}).items()}
+    named = {label: f"{label} ({class_text(name)})" for label, name in (classes or {}).items()}
     labels = [named.get(label, label) for label in table["head"]]
     figure = go.Figure()
     for side, name, colour in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -10,6 +11,8 @@ import xarray as xr
 from plotly.subplots import make_subplots
 
 from headspan.dims import HeadLabel
+from headspan.errors import one_line
+from headspan.figures.attention_cosines import attention_beside_cosines
 from headspan.figures.few_shot import shot_figures
 from headspan.figures.theme import BLUE, CHANCE, LINE, ORANGE, SEQUENTIAL, around_chance, styled
 from headspan.lenses.attention import maps_of
@@ -35,13 +38,16 @@ def figures(result: xr.Dataset | xr.DataTree) -> dict[str, go.Figure]:
         drawn["Entropy by layer"] = entropy_by_layer(maps)
         drawn["Where heads look"] = mass_maps(maps)
         drawn["States by layer"] = states_by_layer(maps)
+        if "embedding_cosine" in maps:
+            top = _colours(maps, ("mean_map",))["cmax"]
+            drawn["Attention beside cosines"] = attention_beside_cosines(maps, _axis_texts(maps)[1], top)
     return {**drawn, **(shot_figures(result) if isinstance(result, xr.DataTree) else {})}
 
 
 def _axis_texts(maps: xr.Dataset) -> tuple[list[int], list[str]]:
     places = list(range(min(MOST, maps.sizes["query"])))
     # plotly reads tags in labels: the token <s> would strike out what follows.
-    return places, [escape(str(text)[:14], quote=False) for text in maps["key_text"].values[: len(places)]]
+    return places, [escape(one_line(text)[:14], quote=False) for text in maps["key_text"].values[: len(places)]]
 
 
 def _heatmap(maps: xr.Dataset, values: np.ndarray, texts: list[str]) -> go.Heatmap:
@@ -80,7 +86,7 @@ def attention_map(maps: xr.Dataset) -> go.Figure:
     return styled(figure, f"Who attends to whom{cut}", 240 + min(720, 17 * max(14, len(places))))
 
 
-def _colours(maps: xr.Dataset, kinds: tuple[str, ...]) -> dict[str, object]:
+def _colours(maps: xr.Dataset, kinds: tuple[str, ...]) -> dict[str, Any]:
     """One scale for all layers. The first row of a causal map is always 1, which would leave the others dark."""
     later = np.concatenate([maps[kind].values[:, 1:].ravel() for kind in kinds])
     seen = later[later > 0]

@@ -68,6 +68,8 @@ def _panel(here: xr.Dataset) -> go.Heatmap:
 def _marks(here: xr.Dataset) -> go.Scatter:
     layer, head = np.nonzero(here["label"].values)
     marks = go.Scatter(x=here["head"].values[head], y=here["layer"].values[layer], mode="markers", hoverinfo="skip")
+    # What a mark stands on, for pages that filter heads; the mouse is told by the cell below.
+    marks.update(meta={"names": "L%{y}H%{x}"})
     return marks.update(marker={"symbol": "circle-open", "size": 9, "line": {"width": 2}, "color": VERMILION})
 
 

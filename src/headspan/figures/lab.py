@@ -1,4 +1,7 @@
-"""A training run, drawn: curves on one time axis, spectra, overlaps, ablations, sharpness. The transition is marked."""
+"""A training run, drawn: curves on one time axis, spectra, overlaps, ablations, sharpness. The transition is marked.
+
+The loss around and between models, the slider over steps and the studies are drawn in files of their own.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ import plotly.graph_objects as go
 import xarray as xr
 from plotly.subplots import make_subplots
 
+from headspan.figures.lab_landscape import barrier, sharpest, swaps
+from headspan.figures.lab_scrubber import scrubber
+from headspan.figures.lab_studies import study_figures
 from headspan.figures.theme import BLUE, CATEGORIES, CHANCE, GREEN, ORANGE, SEQUENTIAL, VERMILION, around_chance, styled
 
 
@@ -16,10 +22,25 @@ def figures(result: xr.DataTree) -> dict[str, go.Figure]:
     drawn = {"Learning curves": learning_curves(result), "Singular values of the embedding": spectra(track)}
     if track.sizes["layer"] > 1:
         drawn["Subspace overlaps"] = overlaps(result)
+        drawn["Spectrum and overlaps, step by step"] = scrubber(track)
     if "ablation" in result.children:
         drawn["Ablations beside random controls"] = ablations(result.children["ablation"].to_dataset(inherit=False))
     if "hessian_top" in track and track["hessian_top"].notnull().any():
         drawn["Sharpness and where it lives"] = sharpness(result)
+    return {**drawn, **_landscape(result), **study_figures(result)}
+
+
+def _landscape(result: xr.DataTree) -> dict[str, go.Figure]:
+    """The loss along lines through and between models, and swapped parts."""
+    nodes = {name: result.children[name].to_dataset(inherit=False) for name in ("sensitivity", "path", "swap")
+             if name in result.children}  # fmt: skip
+    drawn = {}
+    if "sensitivity" in nodes:
+        drawn["Loss along the sharpest direction"] = sharpest(nodes["sensitivity"])
+    if "path" in nodes:
+        drawn["Loss barrier between before and after"] = barrier(nodes["path"])
+    if "swap" in nodes:
+        drawn["Component swaps"] = swaps(nodes["swap"])
     return drawn
 
 
@@ -135,4 +156,5 @@ def sharpness(result: xr.DataTree) -> go.Figure:
     figure.update_layout(coloraxis_colorbar={"len": 0.45, "y": 0.22})
     _mark_transition(figure, result)
     figure.update_xaxes(title_text="step", row=2, col=1)
+    figure.update_xaxes(range=[0, int(track["step"][-1])])  # cells of the panel below reach beyond both ends
     return styled(figure, "Sharpness over training", 620)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 import xarray as xr
@@ -46,7 +47,7 @@ def _strongest(scores: xr.DataArray) -> xr.DataArray:
     return scores.max(["src_head", "dst_head"], keepdims=True)
 
 
-def _matrix(scores: xr.DataArray, attributes: dict[str, int]) -> go.Heatmap:
+def _matrix(scores: xr.DataArray, attributes: Mapping[str, Any]) -> go.Heatmap:
     sides = []
     for side in ("src", "dst"):
         layers, n_heads = scores[f"{side}_layer"].values, scores.sizes[f"{side}_head"]
@@ -59,6 +60,7 @@ def _matrix(scores: xr.DataArray, attributes: dict[str, int]) -> go.Heatmap:
         y=sides[0],
         z=scores.values.reshape(len(sides[0]), len(sides[1])).astype("float32"),
         coloraxis="coloraxis",
+        meta={"pairing": attributes["pairing"]},
         hoverongaps=False,
         hovertemplate="%{y} → %{x}: %{z:.4g}<extra></extra>",
     )

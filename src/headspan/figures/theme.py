@@ -92,3 +92,20 @@ def styled(figure: go.Figure, title: str, height: int) -> go.Figure:
     figure.update_layout(template=template, title_text=title, height=height)
     figure.update_annotations(font={"size": 13, "color": TEXT})
     return figure
+
+
+PRINTED = {False: ("#FFFFFF", "#1B1F24", "#D0D6DC"), True: ("#14171A", "#E8EBEE", "#3A4148")}
+"""Paper, text and lines of a figure that stands alone, light and dark."""
+
+
+def printed(figure: go.Figure, dark: bool = False) -> go.Figure:
+    """A copy of `figure` with a background of its own, for a file that stands alone."""
+    paper, ink, line = PRINTED[dark]
+    copy = go.Figure(figure)
+    copy.update_layout(paper_bgcolor=paper, plot_bgcolor=paper, font_color=ink)
+    # What is clicked on has no place on paper.
+    copy.layout.updatemenus = copy.layout.sliders = ()
+    for update in (copy.update_xaxes, copy.update_yaxes):
+        update(gridcolor=line, linecolor=line, zerolinecolor=line, tickcolor=line)
+    copy.update_annotations(font_color=ink)
+    return copy

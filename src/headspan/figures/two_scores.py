@@ -46,7 +46,7 @@ def kernel_against_score(result: xr.DataTree, percent: float = 3.0) -> go.Figure
         count = max(1, round(len(ranked["pk"]) * percent / 100))
         pairs = both_scores(ranked, count)
         if len(pairs) > ALL_POINTS:
-            figure.add_trace(_cloud(pairs), *where[place])
+            figure.add_trace(_cloud(pairs, pairing), *where[place])
             pairs = pairs[
                 (pairs["standing"] != "rest") & (pairs[["rank_pk", "rank_cs"]].min(axis=1) <= STRONGEST_POINTS)
             ]
@@ -82,7 +82,7 @@ def both_scores(ranked: Mapping[str, pd.DataFrame], count: int) -> pd.DataFrame:
     return pairs
 
 
-def _cloud(pairs: pd.DataFrame) -> go.Heatmap:
+def _cloud(pairs: pd.DataFrame, pairing: str) -> go.Heatmap:
     """Number of pairs per cell, shaded by its logarithm; empty cells stay blank."""
     x, y = (np.geomspace(pairs[name].min(), pairs[name].max(), CELLS + 1) for name in ("score_pk", "score_cs"))
     counts = np.histogram2d(pairs["score_pk"], pairs["score_cs"], bins=(x, y))[0]
@@ -94,6 +94,7 @@ def _cloud(pairs: pd.DataFrame) -> go.Heatmap:
         customdata=counts.T.astype(np.int32),
         colorscale=CLOUD,
         showscale=False,
+        meta={"pairing": pairing},
         hoverongaps=False,
         hovertemplate="%{customdata} pairs near %{x:.3g}, %{y:.3g}<extra></extra>",
     )
@@ -112,6 +113,7 @@ def _points(pairs: pd.DataFrame, pairing: str, standing: str, named: bool) -> go
         legendgroup=standing,
         legendrank=1000 + list(STANDING)[::-1].index(standing),
         showlegend=named,
+        meta={"pairing": pairing},
         hovertemplate=f"<b>%{{text}}</b> ({pairing})<br>projection kernel %{{x:.4g}}, number %{{customdata[0]}}"
         "<br>composition score %{y:.4g}, number %{customdata[1]}<extra></extra>",
     )

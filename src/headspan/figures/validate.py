@@ -44,10 +44,9 @@ def distance_scatter(result: xr.DataTree) -> go.Figure:
         trace = go.Scatter(x=here["space_distance"].values[upper], y=here["pattern_divergence"].values[upper])
         color = CATEGORIES[place % len(CATEGORIES)]
         trace.update(mode="markers", marker={"size": 7, "color": color, "opacity": 0.8})
-        trace.update(
-            name=f"layer {layer}: {value:+.2f}", customdata=[f"H{a}, H{b}" for a, b in zip(*upper, strict=True)]
-        )
-        figure.add_trace(trace.update(hovertemplate=f"layer {layer}, %{{customdata}}<extra></extra>"))
+        names = [f"L{layer}H{a} and L{layer}H{b}" for a, b in zip(*upper, strict=True)]
+        trace.update(name=f"layer {layer}: {value:+.2f}", customdata=names)
+        figure.add_trace(trace.update(hovertemplate="%{customdata}<extra></extra>"))
     figure.update_xaxes(title_text="Grassmann distance of attention spaces")
     figure.update_yaxes(title_text="Jensen-Shannon divergence of patterns, nats", rangemode="tozero")
     title = f"Do close heads attend alike? Mean rank correlation {float(own['mean_spearman']):+.2f}"

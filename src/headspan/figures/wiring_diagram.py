@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import pandas as pd
@@ -18,7 +17,7 @@ import plotly.graph_objects as go
 import xarray as xr
 
 from headspan.dims import HeadLabel
-from headspan.errors import ShapeError, one_line
+from headspan.errors import ShapeError
 from headspan.figures.pairings import (
     METRIC_NAMES,
     chance_of,
@@ -28,6 +27,7 @@ from headspan.figures.pairings import (
     shown_pairings,
 )
 from headspan.figures.theme import GREY, LINE, styled
+from headspan.figures.wiring_classes import class_styles, class_text
 from headspan.figures.wiring_places import (
     KV_DROP,
     Place,
@@ -43,9 +43,6 @@ from headspan.lenses.affinity.edges import pairing_node, top_edges
 LAYOUTS = ("grid", "ellipse")
 BOWS = (-0.09, 0.05, 0.13)
 """Sideways bend of OQ, OK, OV, so that arrows between the same heads stay apart."""
-CLASS_COLOURS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")
-"""The light palette of Paul Tol: distinct to colour-blind readers and pale enough for dark labels."""
-CLASS_SYMBOLS = ("circle", "diamond", "hexagon")
 NO_CLASS, LABEL = "#DDDDDD", "#1B1F24"
 WIDTHS, OPACITIES = (1.2, 4.5), (0.55, 0.95)
 PLOT_WIDTH = 800
@@ -108,8 +105,20 @@ def wiring_diagram(
         hovermode="closest",
         legend={"y": 1.0, "yanchor": "bottom", "itemsizing": "trace"},
         legend2={"orientation": "h", "y": -0.07, "yanchor": "top", "x": 0},
+        meta=_meaning(drawing, classes or {}),
     )
     return figure
+
+
+def _meaning(drawing: Drawing, classes: Mapping[str, str]) -> dict[str, Any]:
+    """What a page needs to draw other pairs in the same way: layout, names, colours, classes."""
+    return {
+        "wiring": drawing.layout,
+        "names": {pairing: pairing_name(pairing) for pairing in drawing.tables},
+        "colours": {pairing: pairing_colour(pairing) for pairing in drawing.tables},
+        "classes": {class_text(name): list(style) for name, style in class_styles(classes).items()},
+        "classOf": {label: class_text(name) for label, name in classes.items()},
+    }
 
 
 def _drawing(result: xr.DataTree, metric: str, top: int, layout: str) -> Drawing:
@@ -223,13 +232,13 @@ def _idle_heads(drawing: Drawing, result: xr.DataTree) -> list[go.Scatter]:
 def _heads(drawing: Drawing, classes: Mapping[str, str]) -> list[go.Scatter]:
     """Heads with an arrow: one trace per class, in the order of the classes, the others last."""
     busy = _degrees(drawing)
-    names = [name for name in dict.fromkeys(classes.values()) if any(classes.get(label) == name for label in busy)]
+    styles = class_styles(classes)
+    names = [name for name in styles if any(classes.get(label) == name for label in busy)]
     traces = []
-    for place, name in enumerate(names):
-        colour = CLASS_COLOURS[place % len(CLASS_COLOURS)]
-        symbol = CLASS_SYMBOLS[place // len(CLASS_COLOURS) % len(CLASS_SYMBOLS)]
+    for name in names:
+        colour, symbol = styles[name]
         members = {label: ends for label, ends in busy.items() if classes.get(label) == name}
-        traces.append(_dots(drawing, members, escape(one_line(name)), colour, symbol))
+        traces.append(_dots(drawing, members, class_text(name), colour, symbol))
     others = {label: ends for label, ends in busy.items() if label not in classes}
     traces.append(_dots(drawing, others, "no class" if names else "heads", NO_CLASS, "circle"))
     for trace in traces:

@@ -7,13 +7,19 @@ import xarray as xr
 
 from headspan.dims import COMPOSING
 from headspan.finding import Finding
-from headspan.lenses.affinity.edges import edges, pairing_node, pairings_of
+from headspan.lenses.affinity.edges import edges, is_sketched, pairing_node, pairings_of
 from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
 from headspan.lenses.affinity.tables import metrics_of
 
 PAPER = "arXiv 2601.10266"
 MIN_LAYERS_FOR_DIRECTION = 5
 """Fewer layers have too few orders for a permutation test to reach 5 %."""
+ALGORITHMS = {
+    "": "",
+    "gram": " of all pairs, by products of bases",
+    "projector": " of all pairs, by inner products of projectors",
+    "sketch": ", sketched and then verified",
+}
 THROUGH = {"OQ": "queries", "OK": "keys", "OV": "values"}
 
 
@@ -22,7 +28,7 @@ def findings(result: xr.DataTree) -> list[Finding]:
     used = [pairing for pairing in COMPOSING if pairing in pairings_of(result) and _has_pairs(result, pairing)]
     found = [_strongest(result, pairing) for pairing in used]
     found += [finding for pairing in used if (finding := _direction(result, pairing)) is not None]
-    found += [_chance(result, pairing) for pairing in used]
+    found += [_certified(result, used)] if is_sketched(result) else [_chance(result, pairing) for pairing in used]
     hub = _hub(result) if used else None
     return found if hub is None else [*found, hub]
 
@@ -37,11 +43,32 @@ def _strongest(result: xr.DataTree, pairing: str) -> Finding:
         f"{best['score']:.1f} of {limit} dimensions.",
         value=float(best["score"]),
         chance=chance,
-        p_value=_known(best["q_value_anticausal"]),
-        evidence=f"Projection kernel {pairing}; p is corrected for all pairs, under the anti-causal null (same model, "
-        "impossible order).",
+        p_value=_known(best["q_value_haar" if is_sketched(result) else "q_value_anticausal"]),
+        evidence=f"Projection kernel {pairing}{ALGORITHMS[result.attrs.get('algorithm', '')]}; p is corrected for all "
+        + (
+            "pairs, under subspaces in general position."
+            if is_sketched(result)
+            else "pairs, under the anti-causal null (same model, impossible order)."
+        ),
         reference=PAPER,
         weight=0.8 if best["score"] > 3 * chance else 0.4,
+    )
+
+
+def _certified(result: xr.DataTree, pairings: list[str]) -> Finding:
+    """What a sketch vouches for: how many of the top pairs are exact, with what confidence."""
+    nodes, top = [pairing_node(result, pairing) for pairing in pairings], result.attrs["top"]
+    least, verified = min(node.attrs["certified"] for node in nodes), sum(node.attrs["verified"] for node in nodes)
+    n_pairs = sum(int(node["n_pairs"].sel(metric="pk")) for node in nodes)
+    short = "" if least >= top else f" {top} were asked for; beyond these, too many pairs are alike to tell apart."
+    return Finding(
+        lens="affinity",
+        statement=f"The {least} strongest pairs of every pairing are exact with confidence "
+        f"{result.attrs['confidence']:.0%}: {verified:,} of {n_pairs:,} pairs were computed, the others estimated."
+        f"{short}",
+        value=float(least),
+        evidence=f"Sketches of {result.attrs['sketch_width']} numbers a direction; union bound over the top pairs.",
+        weight=0.5,
     )
 
 
@@ -65,6 +92,7 @@ def _direction(result: xr.DataTree, pairing: str) -> Finding | None:
         p_value=p_value,
         evidence=f"Mean kernel {pairing} of composing pairs less that of pairs in the impossible order; p by permuting "
         "the order of the layers.",
+        figure="Scores beside chance",
         weight=0.6 if certain else 0.1,
     )
 
@@ -80,6 +108,7 @@ def _chance(result: xr.DataTree, pairing: str) -> Finding:
         chance=0.05,
         evidence="Share of pairs with q < 0.05 (Benjamini-Hochberg). Trained weights are anisotropic: the first share "
         "alone means little.",
+        figure="Scores beside chance",
         weight=0.3,
     )
 
@@ -96,6 +125,7 @@ def _hub(result: xr.DataTree) -> Finding | None:
         evidence=f"Mean excess of the kernel over chance: inlet {first['inlet']:.2f}, outlet {first['outlet']:.2f}; "
         "score their geometric mean.",
         reference=PAPER,
+        figure="Hubs",
         weight=0.7,
     )
 

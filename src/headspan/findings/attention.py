@@ -43,6 +43,7 @@ def _narrow(maps: xr.Dataset) -> Iterator[Finding]:
         value=float(values.min()),
         chance=chance,
         evidence=f"Exponential of the entropy, mean over {maps.attrs['n_tokens']} tokens. {UNIFORM} {FIRST_RUNS}",
+        figure="Entropy by layer",
         weight=0.3,
     )
 
@@ -63,6 +64,7 @@ def _sinks(maps: xr.Dataset) -> Iterator[Finding]:
         chance=float(maps["sink_mass_chance"]),
         evidence=f"Largest share: {_label(mass, int(mass.values.argmax()))}. {UNIFORM} {FIRST_RUNS}",
         reference="Xiao et al. (2023), Efficient streaming language models with attention sinks",
+        figure="Where heads look",
         weight=0.5,
     )
 
@@ -77,6 +79,7 @@ def _averaging(maps: xr.Dataset) -> Iterator[Finding]:
         value=average - single,
         chance=0.0,
         evidence="Entropy over that of uniform attention, means over layers. Heads all alike would differ by 0.",
+        figure="Entropy by layer",
         weight=0.25,
     )
 
@@ -107,6 +110,7 @@ def _alike(maps: xr.Dataset) -> Iterator[Finding]:
         value=float(cosine[-1]),
         chance=0.0,
         evidence=f"Random states: mean cosine 0, effective rank {float(maps['effective_rank_chance']):.0f}.",
+        figure="States by layer",
         weight=0.3,
     )
 
@@ -140,6 +144,7 @@ def _shots(result: xr.DataTree) -> Iterator[Finding]:
         value=float(rows["within"].mean()),
         chance=float(rows["within_chance"].mean()),
         evidence=f"p <= 0.05; by chance {0.05 * len(rows):.0f} heads. Null: {result.attrs['null']}.",
+        figure="Within shots",
         weight=0.5,
     )
     best = rows.loc[rows["own_word"].idxmax()]
@@ -150,6 +155,7 @@ def _shots(result: xr.DataTree) -> Iterator[Finding]:
         value=float(best["own_word"]),
         chance=float(best["own_word_chance"]),
         evidence=f"The largest of {len(rows)} heads. {UNIFORM}",
+        figure="Within shots",
         weight=0.4,
     )
     yield from _likelihood(result["likelihood"].to_dataset())
@@ -165,5 +171,6 @@ def _likelihood(node: xr.Dataset) -> Iterator[Finding]:
             value=float(values[-1] - values[0]),
             chance=0.0,
             evidence=f"Nats per token; standard error over words {error:.2f}.",
+            figure="Held-out clues",
             weight=0.4,
         )

@@ -108,5 +108,6 @@ def _weights(result: xr.Dataset) -> Iterator[Finding]:
             chance=0.0,
             evidence="Tr(W_V W_O) / (sqrt(d_head) ||W_V W_O||), in [-1, 1]; by chance 0 "
             f"± {sd:.3f}, z = {value / sd:+.0f}.",
+            figure="Identity from the weights",
             weight=0.4 if abs(value) > 10 * sd else 0.1,
         )

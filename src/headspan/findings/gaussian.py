@@ -61,6 +61,7 @@ def _entropy(result: xr.Dataset) -> Iterator[Finding]:
         value=r2,
         chance=0.0,
         evidence=f"R² over all heads {r2:.2f}. {FIT}",
+        figure="Entropy of attention",
         weight=0.5,
     )
 
@@ -83,6 +84,7 @@ def _departing_head(result: xr.Dataset) -> Iterator[Finding]:
         value=measured,
         chance=predicted,
         evidence=f"Entropy of attention over draws of the fitted Gaussian. {FIT}",
+        figure="Entropy of attention",
         weight=0.4,
     )
 
@@ -123,6 +125,7 @@ def _information(result: xr.Dataset) -> Iterator[Finding]:
         chance=float(places[0]),
         evidence="Gaussian mutual information of the leading components, corrected for bias; by chance: tokens of "
         "different sequences, as far apart.",
+        figure="Information between tokens",
         weight=0.3,
     )
 

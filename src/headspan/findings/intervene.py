@@ -38,6 +38,7 @@ def _entropy(result: xr.Dataset) -> Iterator[Finding]:
         value=float(entropy[-1]),
         chance=1.0,
         evidence="Mean over heads and queries; logits are multiplied by alpha^2. Chance: uniform attention.",
+        figure="Against alpha",
         weight=0.4,
     )
 
@@ -59,6 +60,7 @@ def _destination(result: xr.Dataset) -> Iterator[Finding]:
         value=own[1],
         chance=float(result["self_mass_chance"]),
         evidence="Mean mass over layers, heads and queries. Chance: self mass of uniform attention.",
+        figure="Against alpha",
         weight=0.5,
     )
 

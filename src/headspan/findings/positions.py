@@ -49,6 +49,7 @@ def _capture(result: xr.Dataset) -> Iterator[Finding]:
         p_value=_p(float(log_p[-1])),
         evidence=f"z = {float(here['decile_z'][-1]):.0f} and {float(here['decile_z'][0]):.0f}. {TURNED}",
         reference=SOURCE,
+        figure="Capture",
         weight=0.7 if log_p[-1] < math.log(LEVEL) else 0.2,
     )
 
@@ -72,6 +73,7 @@ def _mean_rows(result: xr.Dataset) -> Iterator[Finding]:
             f"Directions that hold 90 % of the position table; their chance mass is {chance:.2f}. By chance the cosine "
             f"has a standard deviation of {float(result['mean_cosine_sd_chance']):.3f} (null: random directions)."
         ),
+        figure="Overlap of the tables",
         weight=0.5 if log_p < math.log(LEVEL) else 0.1,
     )
 
@@ -111,6 +113,7 @@ def _sparsity(result: xr.Dataset) -> Iterator[Finding]:
         p_value=p_value,
         evidence=f"Median of the first {len(count)} directions; the largest p-value of them. Null: random directions.",
         reference=SOURCE,
+        figure="Position directions in the stream",
         weight=0.65 if kind == "sparse" else 0.3,
     )
 
@@ -137,6 +140,7 @@ def _coordinates(result: xr.Dataset) -> Iterator[Finding]:
         chance=float(here[chance]),
         p_value=p_value,
         evidence=f"z = {z:.1f}. Null: random sets of as many coordinates.",
+        figure="Position directions in the stream",
         weight=0.5 if p_value < LEVEL and z < 0 else 0.2,
     )
 
@@ -159,6 +163,7 @@ def _waves(result: xr.Dataset) -> Iterator[Finding]:
             f"Median R^2 of the first {len(r2)}. {float(here['offset_share']):.0%} of the products of different "
             "positions depends on their distance alone. Null: white noise searched over the same frequencies."
         ),
+        figure="Position directions over positions",
         weight=0.4,
     )
 
@@ -186,6 +191,7 @@ def _layers(result: xr.Dataset) -> Iterator[Finding]:
             evidence=f"Overlap of singular directions weighted by both spectra, "
             f"z = {float(top['energy_alignment_z']):.0f}. {TURNED}",
             reference=SOURCE,
+            figure="Layers along the tables",
             weight=0.5,
         )
 
@@ -210,6 +216,7 @@ def _logits(result: xr.Dataset) -> Iterator[Finding]:
             f"Share of the logits' variance within a query from position-position terms, norms applied, "
             f"{result.attrs['samples']} queries and keys. Null: a head of normal weights that reads the same."
         ),
+        figure="Logits of layer 0",
         weight=0.6 if over_half else 0.3,
     )
 
@@ -231,6 +238,7 @@ def _rows(result: xr.Dataset) -> Iterator[Finding]:
         value=spread,
         chance=by_chance,
         evidence="All pairs of rows. Null: independent normal rows.",
+        figure="Angles between rows",
         weight=0.25,
     )
 

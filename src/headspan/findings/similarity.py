@@ -129,6 +129,7 @@ def _diversity(result: xr.Dataset) -> Iterator[Finding]:
         chance=float(chance[least]),
         p_value=_two_sided(z),
         evidence=f"Mean {metric} distance of attention spaces ({result.attrs['space']}), z = {z:.0f}. {HAAR}",
+        figure="Distances within layers",
         weight=0.4,
     )
 
@@ -152,6 +153,7 @@ def _closest(result: xr.Dataset) -> Iterator[Finding]:
         chance=float(first["chance"]),
         p_value=None if p_value is None else min(1.0, n_pairs * p_value),
         evidence=f"{result.attrs['metric']} distance, z = {first['z']:.0f}, p corrected for {n_pairs} pairs. {HAAR}",
+        figure="Distances within layers",
         weight=0.5,
     )
 
@@ -172,6 +174,7 @@ def _clusters(result: xr.Dataset) -> Iterator[Finding]:
         value=float(result["silhouette"]),
         chance=float(result["silhouette_chance"]),
         evidence="Mean silhouette of an average-linkage tree, in -1..1; near 0, clusters are barely distinct.",
+        figure="Map of heads",
         weight=0.3,
     )
 

@@ -45,6 +45,7 @@ def _alignment(result: xr.DataTree) -> Iterator[Finding]:
         value=float(like + unlike),
         chance=0.0,
         evidence=f"False-discovery rate {LEVEL:g}. {HAAR}",
+        figure="Base alignment",
         weight=0.6 if like + unlike else 0.1,
     )
     for sign, words in ((1, "the same"), (-1, "the opposite")):
@@ -67,6 +68,7 @@ def _extreme(node: xr.Dataset, places: np.ndarray, words: str) -> Finding:
         chance=0.0,
         p_value=_known(p),
         evidence=f"Trace of {_label(node, first)}, by chance 0 with standard deviation {sd:.3g}, z = {z:+.1f}. {HAAR}",
+        figure="Base alignment",
         weight=0.55,
     )
 
@@ -98,6 +100,7 @@ def _symmetry(result: xr.DataTree) -> Iterator[Finding]:
         value=float(share.mean()),
         chance=chance,
         evidence=f"Beyond 3 standard deviations ({sd:.2g}). Null: W_QK keeps its singular values.",
+        figure="Symmetric part of W_QK",
         weight=0.35,
     )
 
@@ -159,6 +162,7 @@ def _energy(whole: pd.DataFrame, init: str) -> Iterator[Finding]:
         value=float(largest),
         chance=1.0,
         evidence=f"Sum of squared singular values over its expectation. Initialisation: {init}.",
+        figure="Spectra by layer",
         weight=0.3,
     )
 
@@ -178,6 +182,7 @@ def _effective_rank(whole: pd.DataFrame) -> Iterator[Finding]:
         chance=float(first["effective_rank_chance"]),
         evidence=f"Exponential of the entropy of the singular values, z = {first['effective_rank_z']:.0f}.",
         reference="Roy and Vetterli (2007), The effective rank",
+        figure="Spectra by layer",
         weight=0.4,
     )
 

@@ -69,6 +69,7 @@ def _distance(result: xr.DataTree) -> Iterator[Finding]:
         p_value=p,
         evidence="Grassmann distance against Jensen-Shannon divergence of patterns, mean over layers; Mantel test.",
         reference="Mantel (1967)",
+        figure="Distance against behaviour",
         weight=0.6 if p < 0.05 else 0.3,
     )
 
@@ -88,6 +89,7 @@ def _control(result: xr.DataTree) -> Iterator[Finding]:
         chance=1.0,
         evidence="Median over the strongest pairs of OQ and OK; control: random directions of the write space, same "
         "removed energy.",
+        figure="Affinity against causal effect",
         weight=0.5,
     )
 
@@ -114,5 +116,6 @@ def _ranked(own: pd.DataFrame, best: pd.Series, words: str, what: str) -> Findin
         value=float(best["spearman"]),
         chance=0.0,
         evidence=f"Spearman's correlation with 95% intervals over pairs: {said}.",
+        figure="How scores rank effects",
         weight=0.55 if clear else 0.35,
     )

@@ -23,7 +23,7 @@ from headspan.heads import tables
 from headspan.heads.block import HeadBlock
 from headspan.heads.folding import NormWeights, checked_fold, fold_label
 from headspan.heads.head_norm import HeadNormWeights, read_head_norm
-from headspan.heads.memory import layers_that_fit
+from headspan.heads.memory import layers_that_fit, memory_bytes
 from headspan.heads.reader import WeightReader, stored_dtype
 from headspan.heads.reading import block_bytes, read_block
 from headspan.threads import one_thread
@@ -234,8 +234,9 @@ class Heads:
         epsilon of the computing dtype.
         """
         tol = self.d_model * torch.finfo(self.dtype).eps if tolerance is None else tolerance
-        ranks = []
-        for block in self.blocks(memory, (role,)):
+        ranks, budget, (per_layer, once) = [], memory_bytes(memory), self.block_bytes((role,))
+        # A factorisation takes two copies of what it is given.
+        for block in self.blocks(min(budget, max(budget // 4, per_layer + once)), (role,)):
             W = block.weight(role)
             tall = W.transpose(-1, -2) if role == "O" else W
             # By the small Gram matrix no more than half the digits would be left; QR keeps them all.

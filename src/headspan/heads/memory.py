@@ -1,8 +1,11 @@
-"""Memory budgets: how they are written, and how many layers fit."""
+"""Memory budgets: how they are written, what of one is left beside the program itself, and how many layers fit."""
 
 from __future__ import annotations
 
 import re
+import resource
+import sys
+from pathlib import Path
 
 from headspan.errors import MemoryBudgetError
 
@@ -21,6 +24,31 @@ def memory_bytes(memory: int | str) -> int:
     if amount < 1:
         raise MemoryBudgetError(f"a memory budget of {memory!r} holds nothing; write it like 4GB or 512MiB")
     return int(amount)
+
+
+LEAST = 32 * 2**20
+"""Bytes of working memory below which nothing is begun."""
+
+
+def working_memory(memory: int | str) -> int:
+    """What a budget for the whole process leaves for weights and results, beside what is resident already."""
+    budget, resident = memory_bytes(memory), _resident_bytes()
+    left = budget - resident
+    if left < LEAST:
+        raise MemoryBudgetError(
+            f"the program itself takes {resident:,} bytes and the memory budget is {budget:,}; allow at least "
+            f"{resident + LEAST:,}"
+        )
+    return left
+
+
+def _resident_bytes() -> int:
+    """Memory that this process holds now; where the system does not tell, the most it ever held."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * resource.getpagesize()
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def layers_that_fit(memory: int | str, bytes_per_layer: int, overhead: int) -> int:

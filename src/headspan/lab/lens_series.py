@@ -7,8 +7,9 @@ for a lens is left out of that lens's series.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import xarray as xr
@@ -19,11 +20,18 @@ from headspan.errors import DegenerateSubspace, HeadspanError
 from headspan.lenses import LENSES, obstacles
 from headspan.threads import one_thread
 
-CHEAP = ("ranks", "affinity", "positions", "spectra")
-"""Lenses that take well under a second on a lab model; `similarity` draws many random models and takes some."""
+TRACKED: Mapping[str, Mapping[str, Any]] = {
+    "ranks": {},
+    "affinity": {},
+    "similarity": {"maps": False},
+    "positions": {},
+    "spectra": {},
+}
+"""Lenses that follow a run, with their options: together about half a second per checkpoint. Maps of heads would take
+seconds, and those of two steps cannot be laid on one another."""
 
 
-def lens_series(checkpoints: Mapping[int, Path], lenses: Sequence[str] = CHEAP) -> xr.DataTree:
+def lens_series(checkpoints: Mapping[int, Path], lenses: Sequence[str] = tuple(TRACKED)) -> xr.DataTree:
     """Lens results along training.
 
     Parameters
@@ -55,7 +63,7 @@ def lens_series(checkpoints: Mapping[int, Path], lenses: Sequence[str] = CHEAP) 
                 continue
             for node, dataset in _nodes(name, opened.heads(dtype="float64")).items():
                 found.setdefault(node, {})[step] = dataset
-    nodes: dict[str, xr.Dataset | xr.DataTree] = {name: _along(by_step) for name, by_step in found.items()}
+    nodes: dict[str, xr.Dataset | xr.DataTree] = {name: along(by_step) for name, by_step in found.items()}
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **nodes})
 
 
@@ -63,7 +71,7 @@ def _nodes(name: str, heads: object) -> dict[str, xr.Dataset]:
     """A lens's result as datasets by path; nothing where the weights are too degenerate for it."""
     try:
         with one_thread():
-            result = LENSES[name].compute(heads)  # type: ignore[arg-type]
+            result = LENSES[name].compute(heads, **TRACKED.get(name, {}))  # type: ignore[arg-type]
     except DegenerateSubspace:
         return {}
     if isinstance(result, xr.Dataset):
@@ -72,10 +80,11 @@ def _nodes(name: str, heads: object) -> dict[str, xr.Dataset]:
     return {path.rstrip("/"): dataset for path, dataset in found.items() if dataset.data_vars}
 
 
-def _along(by_step: Mapping[int, xr.Dataset]) -> xr.Dataset:
+def along(by_step: Mapping[int, xr.Dataset]) -> xr.Dataset:
+    """Results of one lens by step as one Dataset with the axis `step`."""
     steps = sorted(by_step)
     return xr.concat(
-        [by_step[step] for step in steps],
+        _of_one_size([by_step[step] for step in steps]),
         dim=pd.Index(steps, name="step"),
         join="outer",
         combine_attrs="drop_conflicts",
@@ -83,6 +92,25 @@ def _along(by_step: Mapping[int, xr.Dataset]) -> xr.Dataset:
         coords="minimal",
         compat="override",
     )
+
+
+def _of_one_size(datasets: Sequence[xr.Dataset]) -> list[xr.Dataset]:
+    """The same datasets, with axes that only count things (and may count more of them later) filled up by NaN."""
+    counted = {dim for one in datasets for dim in one.dims if dim not in one.coords}
+    longest = {dim: max(one.sizes.get(dim, 0) for one in datasets) for dim in counted}
+    uneven = {dim for dim in counted if any(one.sizes.get(dim, longest[dim]) < longest[dim] for one in datasets)}
+    return [_filled(one, {dim: longest[dim] - one.sizes[dim] for dim in uneven if dim in one.dims}) for one in datasets]
+
+
+def _filled(dataset: xr.Dataset, lacking: Mapping[Hashable, int]) -> xr.Dataset:
+    changed = {}
+    for name, values in dataset.data_vars.items():
+        own = {dim: (0, lacking[dim]) for dim in values.dims if dim in lacking}
+        if own:
+            text = values.dtype.kind in "OUS"
+            padded = values.astype(object if text else float).pad(own)
+            changed[name] = padded.fillna("").astype(str) if text else padded
+    return dataset.drop_vars(list(changed)).assign(changed) if changed else dataset
 
 
 def write_series(tree: xr.DataTree, path: Path) -> None:

@@ -2,8 +2,8 @@
 
 At a minimum the gradient vanishes and no curvature is negative. At a saddle there is a direction of negative curvature,
 and moving along it shortens the wait. So: gradient norm, the most negative curvature with its error, and how soon
-training learns when it goes on from the plateau, from a point moved along that direction, and from one moved as far at
-random.
+training learns when it goes on from the plateau, from points moved along that direction either way, and from one moved
+as far at random.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headspan.lab.source import Source
 from headspan.lab.trainer import begun, optimizer_of, tests_of, train_step
 
 STEPS, SEQUENCES = 20, 32
-RESTARTS = ("as it is", "along the most negative curvature", "as far at random")
+RESTARTS = ("as it is", "along the most negative curvature", "the other way along it", "as far at random")
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,7 @@ def plateau_at(surface: LossSurface, seed: int = 0, steps: int = STEPS) -> Plate
 def restarts(
     recipe: Recipe, model: LabModel, direction: Float[Tensor, " n"], distance: float, steps: int, every: int = 50
 ) -> dict[str, list[tuple[int, float]]]:
-    """OOD accuracy by step when training goes on from a plateau, moved or not; fresh optimiser, same data for all
-    three.
+    """OOD accuracy by step when training goes on from a plateau, moved or not; fresh optimiser, same data for all.
 
     Parameters
     ----------
@@ -76,7 +75,8 @@ def restarts(
         How long to train, and how often to look.
     """
     random = torch.randn(len(direction), generator=torch.Generator().manual_seed(recipe.seed)).double()
-    moves = (torch.zeros_like(direction), direction / direction.norm(), random / random.norm())
+    along = direction / direction.norm()
+    moves = (torch.zeros_like(direction), along, -along, random / random.norm())
     return {
         name: _continued(recipe, _moved(model, distance * move), steps, every)
         for name, move in zip(RESTARTS, moves, strict=True)

@@ -13,10 +13,11 @@ from typing import Any
 from headspan.errors import HeadspanError
 from headspan.lab.architecture import Architecture
 from headspan.lab.task import Task
+from headspan.lab.text import vocabulary_of
 
 OPTIMIZERS = ("adamw", "sgd")
-FREE = ("steps", "stop_when_learned", "device")
-"""Settings that may change when a run is taken up again: how far it goes, and where."""
+FREE = ("steps", "stop_when_learned", "device", "lenses_every")
+"""Settings that may change when a run is taken up again: how far it goes, where, and what is asked of it afterwards."""
 LARGEST_SEED, LAST_RATE = 2**31, 0.05
 
 
@@ -36,6 +37,8 @@ class Recipe:
         The rate is constant, but for so many steps at the end in which it falls in a line to a twentieth.
     track_every, sharpness_every, save_every
         Steps between rows of the record, between Hessian eigenvalues (0: none), and between kept checkpoints.
+    lenses_every
+        Steps between kept checkpoints that the lenses look at when the run has ended (0: none).
     test_size
         Sequences in each test set.
     stop_when_learned
@@ -59,6 +62,7 @@ class Recipe:
     track_every: int = 50
     sharpness_every: int = 500
     save_every: int = 500
+    lenses_every: int = 500
     test_size: int = 128
     stop_when_learned: bool = False
     text: str | None = None
@@ -69,10 +73,9 @@ class Recipe:
         for name in ("steps", "batch", "track_every", "save_every", "test_size"):
             if getattr(self, name) < 1:
                 raise HeadspanError(f"{name} needs to be at least 1, found {getattr(self, name)}")
-        if self.cooldown < 0 or self.sharpness_every < 0:
-            raise HeadspanError(
-                f"cooldown and sharpness_every start from 0, found {self.cooldown} and {self.sharpness_every}"
-            )
+        for name in ("cooldown", "sharpness_every", "lenses_every"):
+            if getattr(self, name) < 0:
+                raise HeadspanError(f"{name} starts from 0, found {getattr(self, name)}")
         if not 0 <= self.seed < LARGEST_SEED:
             raise HeadspanError(f"a seed is a whole number in 0..{LARGEST_SEED - 1}, found {self.seed}")
         if not (self.learning_rate > 0 and self.weight_decay >= 0 and self.eps > 0):
@@ -163,8 +166,12 @@ def _value(kind: str, text: str) -> Any:
     return int(text) if kind == "int" else float(text) if kind == "float" else text
 
 
-def text_recipe(text: Path, tokenizer: Path | None = None, vocabulary: int = 256) -> Recipe:
-    """A model of a text file: two layers of four heads with MLPs, blocks of 25 tokens as its test of copying."""
+def text_recipe(text: Path, tokenizer: Path | None = None) -> Recipe:
+    """A model of a text file: two layers of four heads with MLPs, blocks of 25 tokens as its test of copying.
+
+    The vocabulary is the tokenizer's, or all bytes.
+    """
+    vocabulary = vocabulary_of(tokenizer)
     shape = Architecture(vocabulary=vocabulary, length=64, heads=4, mlp=256, dropout=0.0)
     return Recipe(
         task=Task(kind="text", vocabulary=vocabulary),
@@ -174,11 +181,11 @@ def text_recipe(text: Path, tokenizer: Path | None = None, vocabulary: int = 256
     )
 
 
-_DEFAULT = Recipe()
+_COPYING = Recipe()
 PRESETS: Mapping[str, Recipe] = {
-    "default": _DEFAULT,
-    "fast": _DEFAULT.changed(dropout=0.0, batch=32, steps=3_000, sharpness_every=250, stop_when_learned=True),
-    "smoke": _DEFAULT.changed(
+    "default": _COPYING.changed(steps=4_400, cooldown=1_000),
+    "fast": _COPYING.changed(dropout=0.0, batch=32, steps=3_000, sharpness_every=250, stop_when_learned=True),
+    "smoke": _COPYING.changed(
         vocabulary=32,
         length=32,
         d_model=32,
@@ -192,11 +199,14 @@ PRESETS: Mapping[str, Recipe] = {
         cooldown=400,
         track_every=100,
         sharpness_every=1_200,
-        save_every=400,
+        save_every=200,
+        lenses_every=0,
     ),
-    "published": _DEFAULT.changed(learning_rate=1e-3, steps=20_000, track_every=100, sharpness_every=1_000),
+    "published": _COPYING.changed(
+        learning_rate=1e-3, steps=20_000, track_every=100, sharpness_every=1_000, lenses_every=2_000
+    ),
 }
-ADDITION = _DEFAULT.changed(kind="addition", vocabulary=32, length=32, d_model=64, mlp=256, dropout=0.0, steps=5_000)
+ADDITION = _COPYING.changed(kind="addition", vocabulary=32, length=32, d_model=64, mlp=256, dropout=0.0, steps=5_000)
 """Sums modulo 31; attention alone has nothing to add with, so these models have MLPs."""
 
 

@@ -4,7 +4,8 @@
     state.pt               weights, optimiser, generators and record at the last saved step (one file, replaced whole)
     checkpoints/step-N/    weights at chosen steps, each an ordinary checkpoint
     model/                 the weights at the end
-    track.nc, result.json  the record and the summary
+    track.nc, lenses.nc    the record, and what the lenses see along the kept checkpoints
+    result.json            the summary
 
 A folder that holds another run, or anything else, is refused before any work is done for it.
 """
@@ -108,6 +109,10 @@ class RunFolder:
     @property
     def track_file(self) -> Path:
         return self.path / "track.nc"
+
+    @property
+    def lenses_file(self) -> Path:
+        return self.path / "lenses.nc"
 
     @property
     def result_file(self) -> Path:

@@ -84,9 +84,21 @@ def run_once(recipe: Recipe, folder: Path, views: Views = no_view) -> Run:
             "checkpoints": [str(path) for path in files.checkpoints().values()],
         },
     }
+    if recipe.lenses_every:
+        result["paths"]["lenses"] = str(_followed_by_lenses(recipe, files))
     result["learned"] = result["ood_accuracy"] > LEARNED
     write_json_file(files.result_file, without_nan(result))
     return Run(recipe, files, progress.model, track, result)
+
+
+def _followed_by_lenses(recipe: Recipe, files: RunFolder) -> Path:
+    """Lens results at every `lenses_every`-th step that was kept, and at the last."""
+    from headspan.lab.lens_series import lens_series, write_series
+
+    kept = files.checkpoints()
+    chosen = {step: path for step, path in kept.items() if step % recipe.lenses_every == 0 or step == max(kept)}
+    write_series(lens_series(chosen), files.lenses_file)
+    return files.lenses_file
 
 
 def run_seeds(

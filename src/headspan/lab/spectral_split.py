@@ -18,12 +18,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.errors import DegenerateSubspace
 from headspan.subspaces import random_singular_values
 
 LEVEL, DRAWS, SEED = 0.001, 2999, 0
 """The level is strict because a record asks at a hundred steps of a run."""
-FARTHEST = 0.9
+FARTHEST, FEWEST = 0.9, 8
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,11 @@ def spectral_split(values: Float[Tensor, " rank"], shape: tuple[int, int]) -> Sp
     Returns
     -------
     Split
-        `found` is False where the spectrum has no gap beyond chance: then its sizes mean nothing.
+        `found` is False where the spectrum has no gap beyond chance, or too few values to ask: then its sizes mean
+        nothing.
     """
-    if len(values) < 8:
-        raise DegenerateSubspace(f"a split in three needs at least 8 singular values, found {len(values)}")
+    if len(values) < FEWEST:
+        return Split(1, 1, math.nan, math.nan, 1.0, math.nan)
     typical, largest = _chance_gaps(*shape)
     relative = _log_ratios(values) / typical
     place = int(relative.argmax())

@@ -1,8 +1,9 @@
 """Everything that is asked of a finished run, as one tree: its record, and what perturbing the model shows.
 
 Nodes: the root is the record (dim `step`); `transition` its change point with lags; the others are the experiments of
-`EXPERIMENTS`. An experiment that a run does not allow (no gap, one layer, no checkpoint on the plateau) is left out,
-and the root says why in `<name>_left_out`.
+`EXPERIMENTS`, and `study_<name>` those that were asked for by name and kept (`training_studies`). An experiment that a
+run does not allow (no gap, one layer, no checkpoint on the plateau) is left out, and the root says why in
+`<name>_left_out`.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from headspan.lab.sequences import Sequences
 from headspan.lab.sharpness import LossSurface
 from headspan.lab.source import Source
 from headspan.lab.swapping import swap_scores
-from headspan.lab.transition import ChangePoint, lag, transition
+from headspan.lab.transition import ChangePoint, halfway, lag, transition
 
-DISTANCES = (-2.0, -1.0, -0.5, -0.25, 0.0, 0.25, 0.5, 1.0, 2.0)
+DISTANCES = (-2.0, -1.0, -0.5, -0.25, -0.1, -0.02, 0.0, 0.02, 0.1, 0.25, 0.5, 1.0, 2.0)
 STRETCHES = (1.0, 1.5, 2.0, 3.0)
 TEST_SIZE, FEW_DRAWS = 64, 3
 Experiment = Callable[["Bench"], xr.Dataset]
@@ -77,14 +78,18 @@ class Bench:
         )
 
     def before(self) -> LabModel:
-        """The last kept model from well before the transition: at most nine tenths of the way, and trained at all."""
+        """The last kept model from well before the transition."""
+        return open_model(self.checkpoints[self.plateau_step()])
+
+    def plateau_step(self) -> int:
+        """The last kept step well before the transition: at most nine tenths of the way, and trained at all."""
         if not self.at.found:
             raise HeadspanError("the run has no transition to look before; train longer")
         latest = min(0.9 * self.at.step, self.at.step - 3 * self.at.width)
         early = [step for step in self.checkpoints if 0 < step <= latest]
         if not early:
             raise HeadspanError(f"no checkpoint was kept before step {self.at.step:.0f}; use a smaller save_every")
-        return open_model(self.checkpoints[early[-1]])
+        return early[-1]
 
 
 def study(folder: Path) -> xr.DataTree:
@@ -97,7 +102,18 @@ def study(folder: Path) -> xr.DataTree:
             nodes[name] = experiment(bench)
         except HeadspanError as reason:
             left_out[f"{name}_left_out"] = str(reason)
-    return xr.DataTree.from_dict({"/": bench.track.assign_attrs(left_out), **nodes})
+    return xr.DataTree.from_dict({"/": bench.track.assign_attrs(left_out), **nodes, **kept_studies(folder)})
+
+
+def study_file(folder: Path, name: str) -> Path:
+    """Where a study asked for by name is kept in a run's folder."""
+    return folder / f"study-{name}.nc"
+
+
+def kept_studies(folder: Path) -> dict[str, xr.Dataset]:
+    """Studies that lie in a run's folder, as `study_<name>`."""
+    found = sorted(folder.glob(study_file(folder, "*").name))
+    return {file.stem.replace("-", "_", 1): open_track(file) for file in found}
 
 
 def final_sizes(track: xr.Dataset) -> tuple[int, int] | None:
@@ -125,19 +141,20 @@ def followed(track: xr.Dataset) -> dict[str, np.ndarray]:
         if sizes is not None:
             energy = part_energy(track["bridge_profile"].sel(k=k).values, *sizes)
             curves |= {"bridge energy in medium": energy[:, 1], "bridge energy in bottom": energy[:, 2]}
-    if "hessian_top" in track:
-        curves["sharpness"] = track["hessian_top"].values
     return curves
 
 
 def _transition(bench: Bench) -> xr.Dataset:
     at, step = bench.at, bench.track["step"].values
     curves = followed(bench.track)
-    lags = [lag(step, values, at) for values in curves.values()]
+    lags = {name: lag(step, values, at) for name, values in curves.items()}
+    if "hessian_top" in bench.track:
+        lags["sharpness"] = halfway(step, bench.track["hessian_top"].values, at)
     numbers = {name: getattr(at, name) for name in ("step", "low", "high", "width", "before", "after")}
     return xr.Dataset(
-        {f"transition_{name}": value for name, value in numbers.items()} | {"lag": (("quantity",), lags)},
-        coords={"quantity": list(curves)},
+        {f"transition_{name}": value for name, value in numbers.items()}
+        | {"lag": (("quantity",), list(lags.values()))},
+        coords={"quantity": list(lags)},
     )
 
 
@@ -148,12 +165,13 @@ def _ablation(bench: Bench) -> xr.Dataset:
 def _sensitivity(bench: Bench) -> xr.Dataset:
     surface = LossSurface.of(bench.after, bench.id)
     found = group_sensitivity(surface, bench.recipe.seed)
-    along = loss_along(surface, sharpest_direction(surface, bench.recipe.seed), DISTANCES)
+    sharpest = sharpest_direction(surface, bench.recipe.seed)
     return xr.Dataset(
         {
             "rise": (("group",), [value for value, _ in found.values()]),
             "rise_error": (("group",), [error for _, error in found.values()]),
-            "loss_along": (("distance",), along),
+            "loss_along": (("distance",), loss_along(surface, sharpest, DISTANCES)),
+            "eigenvalue": float(sharpest @ surface.hessian_product()(sharpest)),
         },
         coords={"group": list(found), "distance": list(DISTANCES)},
     )

@@ -7,6 +7,7 @@ is copying: uniform tokens with a repeated block, which a model of text can solv
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -31,7 +32,17 @@ def text_tokens(path: Path, tokenizer: Path | None = None) -> Int[Tensor, " toke
     return torch.tensor(_encoded(content, tokenizer), dtype=torch.int64)
 
 
+def vocabulary_of(tokenizer: Path | None) -> int:
+    """How many tokens there are: 256 bytes, or those of a tokenizer.json."""
+    return BYTES if tokenizer is None else int(_loaded(tokenizer).get_vocab_size())
+
+
 def _encoded(content: bytes, tokenizer: Path) -> list[int]:
+    ids: list[int] = _loaded(tokenizer).encode(content.decode("utf-8", errors="replace")).ids
+    return ids
+
+
+def _loaded(tokenizer: Path) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError as problem:
@@ -39,11 +50,9 @@ def _encoded(content: bytes, tokenizer: Path) -> list[int]:
             "a tokenizer file needs the package tokenizers; leave it out to train on bytes"
         ) from problem
     try:
-        loaded = Tokenizer.from_file(str(tokenizer))
+        return Tokenizer.from_file(str(tokenizer))
     except Exception as problem:  # the package raises nothing more specific
         raise HeadspanError(f"tokenizer '{tokenizer}' cannot be read: {problem}; it is a tokenizer.json") from problem
-    ids: list[int] = loaded.encode(content.decode("utf-8", errors="replace")).ids
-    return ids
 
 
 def text_sequences(

@@ -5,7 +5,8 @@ Its interval comes from a moving-block bootstrap of the residuals, which keeps t
 curve of which the step explains less than half the variance has no change point (NaN).
 
 Lead or lag of a quantity is its own tau less that of OOD accuracy, both fitted up to shortly after the transition,
-since several quantities turn round later. Negative: it moves first.
+since several quantities turn round later. Negative: it moves first. Sharpness is measured too seldom for a fit; for it
+the half-way point between its value before and its last one is taken (`halfway`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import OptimizeWarning, curve_fit
-from scipy.special import expit
-from scipy.stats import t as student
+from scipy.special import expit, stdtrit
 
 from headspan.errors import HeadspanError
 
@@ -50,13 +50,26 @@ def _curve(t: np.ndarray, a: float, b: float, tau: float, log_w: float) -> np.nd
     return values
 
 
-def _fitted(t: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+def _slopes(t: np.ndarray, a: float, b: float, tau: float, log_w: float) -> np.ndarray:
+    """Derivatives of the curve by a, b, tau and log w, [n, 4]."""
+    at = (t - tau) * np.exp(-log_w)
+    risen = expit(at)
+    steep = (b - a) * risen * (1 - risen)
+    return np.stack([1 - risen, risen, -steep * np.exp(-log_w), -steep * at], axis=1)
+
+
+def _guess(t: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Where the fit starts: the ends of the curve, where it crosses the middle, a thirtieth of the whole as width."""
+    halfway = (y[0] + y[-1]) / 2
+    crossing = t[int(np.argmax(y >= halfway))] if y[-1] >= y[0] else t[int(np.argmax(y <= halfway))]
+    return np.array([y[0], y[-1], crossing, np.log((t[-1] - t[0]) / 30)])
+
+
+def _fitted(t: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray | None:
     """Parameters a, b, tau, log w; None where least squares does not settle or the step lies outside the data."""
     import warnings
 
     span = t[-1] - t[0]
-    halfway = (y[0] + y[-1]) / 2
-    crossing = t[int(np.argmax(y >= halfway))] if y[-1] >= y[0] else t[int(np.argmax(y <= halfway))]
     narrowest = np.log(np.diff(t).min() / 8)
     try:
         with warnings.catch_warnings():
@@ -65,7 +78,8 @@ def _fitted(t: np.ndarray, y: np.ndarray) -> np.ndarray | None:
                 _curve,
                 t,
                 y,
-                p0=(y[0], y[-1], crossing, np.log(span / 30)),
+                p0=start,
+                jac=_slopes,
                 bounds=([-np.inf, -np.inf, t[0], narrowest], [np.inf, np.inf, t[-1], np.log(span)]),
                 max_nfev=400,
             )
@@ -94,25 +108,25 @@ def change_point(step: np.ndarray, values: np.ndarray, seed: int = 0, draws: int
     t, y = t[known], y[known]
     if len(t) < 8 or np.ptp(y) == 0:
         return NONE
-    fit = _fitted(t, y)
+    fit = _fitted(t, y, _guess(t, y))
     if fit is None:
         return NONE
     residual = y - _curve(t, *fit)
     explained = 1 - residual.var() / y.var()
     if explained < LEAST_EXPLAINED:
         return NONE
-    low, high = _interval(t, _curve(t, *fit), residual, seed, draws)
+    low, high = _interval(t, fit, residual, seed, draws)
     return ChangePoint(float(fit[2]), low, high, float(np.exp(fit[3])), float(fit[0]), float(fit[1]), float(explained))
 
 
-def _interval(t: np.ndarray, curve: np.ndarray, residual: np.ndarray, seed: int, draws: int) -> tuple[float, float]:
+def _interval(t: np.ndarray, fit: np.ndarray, residual: np.ndarray, seed: int, draws: int) -> tuple[float, float]:
     """Quantiles of tau over curves whose residuals are shuffled in blocks."""
-    random, n = np.random.default_rng(seed), len(t)
+    random, n, curve = np.random.default_rng(seed), len(t), _curve(t, *fit)
     taus = []
     for _ in range(draws):
         starts = random.integers(0, max(n - BLOCK, 1), size=-(-n // BLOCK))
         noise = np.concatenate([residual[start : start + BLOCK] for start in starts])[:n]
-        again = _fitted(t, curve + np.resize(noise, n))
+        again = _fitted(t, curve + np.resize(noise, n), fit)
         if again is not None:
             taus.append(again[2])
     if len(taus) < 2:
@@ -141,6 +155,27 @@ def lag(step: np.ndarray, values: np.ndarray, at: ChangePoint) -> float:
     return own.step - at.step
 
 
+def halfway(step: np.ndarray, values: np.ndarray, at: ChangePoint) -> float:
+    """Steps from the transition to where a curve has gone half its way, for one with too few rows to be fitted.
+
+    The way leads from its last row before the transition to its last of all, in straight lines between rows; so the
+    answer is good to about the distance of two rows. NaN without a transition, without a row on either side of it, or
+    for a curve that ends within a tenth of where it was.
+    """
+    t, y = np.asarray(step, dtype=float), np.asarray(values, dtype=float)
+    known = np.isfinite(y)
+    t, y = t[known], y[known]
+    early = np.flatnonzero(t <= at.step)
+    if not at.found or not len(early) or early[-1] == len(t) - 1:
+        return float("nan")
+    start = early[-1]
+    if abs(y[-1] - y[start]) < 0.1 * abs(y[start]):
+        return float("nan")
+    gone = (y[start:] - y[start]) / (y[-1] - y[start])
+    after = int(np.argmax(gone >= 0.5))
+    return float(np.interp(0.5, gone[after - 1 : after + 1], t[start + after - 1 : start + after + 1])) - at.step
+
+
 def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
     """Mean over seeds with Student's 95 % interval; the interval is NaN below two values."""
     known = np.asarray(values, dtype=float)
@@ -150,7 +185,7 @@ def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, f
     mean = float(known.mean())
     if len(known) < 2:
         return mean, float("nan"), float("nan")
-    half = float(student.ppf((1 + LEVEL) / 2, len(known) - 1) * known.std(ddof=1) / len(known) ** 0.5)
+    half = float(stdtrit(len(known) - 1, (1 + LEVEL) / 2) * known.std(ddof=1) / len(known) ** 0.5)
     return mean, mean - half, mean + half
 
 

@@ -2,35 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headspan.finding import Finding
+from headspan.report.head_text import linked_text
 from headspan.report.html import Markup, element, section
 
 SHOWN = 10
 """How many findings stand at the top of the page; all of them stand in their sections."""
 
 
-def findings_section(found: Sequence[Finding]) -> Markup:
-    """The strongest findings over all lenses, each with a link to where its evidence and figures are."""
+def findings_section(
+    found: Sequence[Finding], place: Callable[[Finding], tuple[str, str]] = lambda finding: (finding.lens, finding.lens)
+) -> Markup:
+    """The strongest findings over all lenses, each with its numbers and a link to its figure.
+
+    Parameters
+    ----------
+    found
+        Findings of all lenses.
+    place
+        For a finding, the id of the element that shows it and what that is called; by default its lens's section.
+    """
     ranked = sorted(found, key=lambda finding: -finding.weight)
     if not ranked:
         return section("findings", "What stands out", element("p", "No analysis found anything to remark on."))
-    items = [
-        element("li", finding.statement, " ", element("a", finding.lens, href=f"#{finding.lens}"))
-        for finding in ranked[:SHOWN]
-    ]
+    items = [_item(finding, *place(finding)) for finding in ranked[:SHOWN]]
     more = len(ranked) - len(items)
     note = [element("p", f"{more} more in the sections below.", class_="subtitle")] if more else []
     return section("findings", "What stands out", element("ol", *items, class_="ranked"), *note)
 
 
-def finding_block(finding: Finding) -> Markup:
-    """One finding with the number it rests on, its chance value and its evidence."""
-    numbers = "" if finding.chance is None else f"Value {finding.value:.4g}; by chance {finding.chance:.4g}. "
+def _item(finding: Finding, identifier: str, name: str) -> Markup:
+    numbers = element("span", f"{_numbers(finding)} ", class_="evidence") if _numbers(finding) else Markup("")
+    link = element("a", name, href=f"#{identifier}", class_="to-figure")
+    return element("li", linked_text(finding.statement), " ", numbers, link)
+
+
+def _numbers(finding: Finding) -> str:
+    """Value, chance and p-value, as far as there are any."""
+    numbers = [] if finding.chance is None else [f"Value {finding.value:.4g}; by chance {finding.chance:.4g}."]
     if finding.p_value is not None:
         # Zero is what is left of a number too small for a float.
-        numbers += f"p = {finding.p_value:.2g}. " if finding.p_value else "p < 1e-300. "
-    reference = f" Reference: {finding.reference}." if finding.reference else ""
-    evidence = f"{numbers}{finding.evidence}{reference}"
-    return element("div", element("p", finding.statement), element("p", evidence, class_="evidence"), class_="finding")
+        numbers.append(f"p = {finding.p_value:.2g}." if finding.p_value else "p < 1e-300.")
+    return " ".join(numbers)
+
+
+def finding_block(finding: Finding) -> Markup:
+    """One finding with the number it rests on, its chance value and its evidence."""
+    reference = f"Reference: {finding.reference}." if finding.reference else ""
+    evidence = " ".join(part for part in (_numbers(finding), finding.evidence, reference) if part)
+    return element(
+        "div",
+        element("p", linked_text(finding.statement)),
+        element("p", linked_text(evidence), class_="evidence"),
+        class_="finding",
+    )

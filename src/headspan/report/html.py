@@ -36,8 +36,7 @@ def element(tag: str, *children: Markup | str, **attributes: str) -> Markup:
 
 def facts(rows: Iterable[tuple[str, str]]) -> Markup:
     """A list of names and values."""
-    cells = (part for name, value in rows for part in (element("dt", name), element("dd", value)))
-    return element("dl", *cells)
+    return element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in rows))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:

@@ -1,55 +1,85 @@
-"""The lab's section: a training run, or several, as one HTML page.
-
-What stands out, the runs as a table, then one section per run with its findings and figures.
-"""
+"""The lab's section of a report, and the report of a trained model with that section in it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
-from headspan.atomic import check_writable, written_whole
+from headspan.atomic import check_writable
+from headspan.checkpoint import open_checkpoint
 from headspan.figures import figures_of
 from headspan.finding import Finding
 from headspan.findings import findings_of
+from headspan.findings.lab_studies import study_findings
 from headspan.lab.ablation import over_seeds
 from headspan.lab.session import Run
 from headspan.lab.study import study
+from headspan.lab.training_studies import STUDIES
 from headspan.lab.transition import lags_over_seeds
-from headspan.report.figure_block import drawing_scripts, figure_blocks
+from headspan.report.extra_section import ExtraSection
+from headspan.report.figure_block import figure_blocks
 from headspan.report.findings_section import finding_block
 from headspan.report.html import Markup, element, facts, section, table
-from headspan.report.page import page
+from headspan.report.report import write_report
+from headspan.report.store import Store
+
+TITLE = "How it learned"
 
 
-def write_lab_report(runs: Sequence[Run], path: Path) -> Path:
-    """Study every run and write the page to `path`, whole or not at all."""
+def write_lab_report(runs: Sequence[Run], path: Path, progress: Callable[[str], None] = lambda title: None) -> Path:
+    """The ordinary report of the trained model (of the first run, if there are several) with the lab's section in it.
+
+    Parameters
+    ----------
+    runs
+        Finished runs of one recipe.
+    path
+        The HTML file to write, whole or not at all.
+    progress
+        Called with the title of each part before it is computed.
+    """
     check_writable(path)
+    progress("Training")
+    section_of_lab = lab_section(runs)
+    checkpoint = open_checkpoint(str(runs[0].folder.model_folder))
+    return write_report(checkpoint, path, progress, extra_sections=[section_of_lab])
+
+
+def lab_section(runs: Sequence[Run]) -> ExtraSection:
+    """What training shows: the runs as a table, answers over all of them, then each run's findings and figures."""
     studies = [study(run.folder.path) for run in runs]
     found = [findings_of("lab", one) for one in studies]
-    names = [f"seed {run.recipe.seed}" for run in runs]
-    sections = {
-        "lab": _overview(runs, studies),
-        **{
-            f"run-{place}": _run_section(place, names[place], studies[place], found[place])
-            for place in range(len(runs))
-        },
-        "provenance": section("provenance", "Where these numbers come from", _provenance(runs[0])),
-    }
-    titles = {"lab": "Runs", "provenance": "Provenance"}
-    contents = {key: titles.get(key) or names[int(key.removeprefix("run-"))] for key in sections}
-    shape = runs[0].recipe.shape
-    subtitle = f"{runs[0].recipe.task.kind}: {shape.layers} layers of {shape.heads} heads, d_model {shape.d_model}"
-    document = page("Training run", subtitle, contents, list(sections.values()), drawing_scripts())
-    with written_whole(path) as temporary:
-        temporary.write_text(document, encoding="utf-8")
-    return path
+    answers = _answers(studies)
+
+    def body(store: Store) -> Markup:
+        return section(
+            "lab",
+            TITLE,
+            element("p", "How the model came to be: its training run, perturbed and held against chance."),
+            *_overview(runs, studies),
+            *map(finding_block, answers),
+            *(part for each in zip(runs, studies, found, strict=True) for part in _run_parts(*each, store)),
+            element("h3", "Recipe"),
+            _provenance(runs[0]),
+        )
+
+    return ExtraSection("lab", TITLE, body, [*answers, *found[0]])
 
 
-def _overview(runs: Sequence[Run], studies: Sequence[xr.DataTree]) -> Markup:
+def _answers(studies: Sequence[xr.DataTree]) -> list[Finding]:
+    """What studies that were kept with the runs say over all of them."""
+    kept = {
+        name: [one.children[f"study_{name}"].to_dataset(inherit=False) for one in studies
+               if f"study_{name}" in one.children]
+        for name in STUDIES
+    }  # fmt: skip
+    return [finding for name, those in kept.items() for finding in study_findings(name, those)]
+
+
+def _overview(runs: Sequence[Run], studies: Sequence[xr.DataTree]) -> list[Markup]:
     columns = ("seed", "steps", "id_accuracy", "ood_accuracy", "transition_step")
     rows = [[_cell(run.result[name]) for name in columns] for run in runs]
     blocks = [table([name.replace("_", " ") for name in columns], rows)]
@@ -66,7 +96,7 @@ def _overview(runs: Sequence[Run], studies: Sequence[xr.DataTree]) -> Markup:
         title = f"OOD accuracy after a removal, mean over {len(tables)} seeds (95 % interval; random control)"
         blocks += [element("h3", title)]
         blocks += [_ablations(over_seeds(tables))]
-    return section("lab", "Runs", *blocks)
+    return blocks
 
 
 def _ablations(joined: xr.Dataset) -> Markup:
@@ -87,15 +117,15 @@ def _lags(one: xr.DataTree) -> dict[str, float]:
     return dict(zip(map(str, node["quantity"].values), map(float, node["lag"].values), strict=True))
 
 
-def _run_section(place: int, name: str, one: xr.DataTree, found: Sequence[Finding]) -> Markup:
+def _run_parts(run: Run, one: xr.DataTree, found: Sequence[Finding], store: Store) -> list[Markup]:
     reasons = {str(key): text for key, text in one.attrs.items() if str(key).endswith("_left_out")}
     notes = [
         element("p", f"Left out: {key.removesuffix('_left_out')}: {text}.", class_="evidence")
         for key, text in reasons.items()
     ]
-    return section(
-        f"run-{place}", f"Run with {name}", *map(finding_block, found), *figure_blocks(figures_of("lab", one)), *notes
-    )
+    title = element("h3", f"Run with seed {run.recipe.seed}")
+    blocks = figure_blocks(figures_of("lab", one), store, f"lab-{run.recipe.seed}")
+    return [title, *map(finding_block, found), *blocks, *notes]
 
 
 def _provenance(run: Run) -> Markup:

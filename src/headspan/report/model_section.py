@@ -69,7 +69,11 @@ def analyses_rows(obstacles: dict[str, str | None]) -> list[tuple[str, str]]:
 def model_section(about: Summary, obstacles: dict[str, str | None]) -> Markup:
     """Everything `headspan inspect` knows, as a section of the report."""
     stacks = [facts(stack_facts(stack)) for stack in about.stacks]
-    analyses = table(("Analysis", "For this model"), analyses_rows(obstacles))
-    return section(
-        "model", "What this model is", facts(model_facts(about)), *stacks, element("h3", "Analyses"), analyses
-    )
+    left_out = [f"{name} ({reason})" for name, reason in obstacles.items() if reason is not None]
+    note = [element("p", f"Left out: {'; '.join(left_out)}.", class_="evidence")] if left_out else []
+    return section("model", "What this model is", facts(model_facts(about)), *stacks, *note)
+
+
+def analyses_table(obstacles: dict[str, str | None]) -> Markup:
+    """Every analysis, and whether it applies to this model."""
+    return table(("Analysis", "For this model"), analyses_rows(obstacles))

@@ -8,6 +8,8 @@ from headspan.checkpoint import Checkpoint
 
 RUN = ("decoder", "encoder")
 """Stacks of text that run by themselves."""
+LAB = "headspan-lab"
+"""The family of models that the lab trains; it has a runtime of its own."""
 
 
 def obstacle_to_running(checkpoint: Checkpoint, stack: str | None = None) -> str | None:
@@ -25,6 +27,8 @@ def unrunnable(checkpoint: Checkpoint, stack: str | None) -> str | None:
             f"headspan runs causal language models and text encoders, and a {checkpoint.family} is neither "
             f"(stacks: {', '.join(checkpoint.stacks)})"
         )
+    if checkpoint.family == LAB:
+        return "transformers does not know models of the lab; headspan train runs them, and --report tells what they do"
     lacking = [part for part in stored.missing() if part != "W_U"]
     if lacking:
         return f"the checkpoint is partial, it lacks {', '.join(lacking)}; open the complete one"

@@ -19,7 +19,7 @@ from headspan.subspaces.staircase import require_layers
 from headspan.subspaces.subspace import Subspace
 
 
-def _honest(table: Tensor, src: Tensor, dst: Tensor, normalised: bool) -> Tensor:
+def honest_kernel(table: Tensor, src: Tensor, dst: Tensor, normalised: bool) -> Tensor:
     """NaN at rank 0, rounding above min(p, q) clipped, divided by sqrt(pq) if asked."""
     p, q = src[:, None].to(table.dtype), dst[None, :].to(table.dtype)
     p, q = torch.where(p > 0, p, torch.nan), torch.where(q > 0, q, torch.nan)
@@ -105,7 +105,7 @@ def projection_kernels(
     tables = squared_overlaps(
         S.basis, bases, src_layer=src_layer, dst_layers=dst_layers, algorithm=algorithm, memory=memory
     )
-    return tuple(_honest(table, S.rank, T.rank, normalised) for table, T in zip(tables, Ts, strict=True))
+    return tuple(honest_kernel(table, S.rank, T.rank, normalised) for table, T in zip(tables, Ts, strict=True))
 
 
 def projection_kernel_table(
@@ -134,7 +134,9 @@ def projection_kernel_table(
         [n, n], exactly symmetric without `layer`; diagonal p (normalised 1), elsewhere as `projection_kernel`.
     """
     require_layers(layer, S.rank.numel(), "src")
-    table = _honest(squared_overlap_table(S.basis, algorithm=algorithm, memory=memory), S.rank, S.rank, normalised)
+    table = honest_kernel(
+        squared_overlap_table(S.basis, algorithm=algorithm, memory=memory), S.rank, S.rank, normalised
+    )
     if layer is None:
         return table
     layer = layer.to(table.device)

@@ -13,7 +13,7 @@ import headspan
 from headspan.errors import CheckpointError, HeadspanError
 from headspan.heads.rotary import relative_rotation
 from headspan.lab.architecture import Architecture
-from headspan.lab.model import LabModel
+from headspan.lab.model import LabModel, dropout_factors
 from headspan.lab.saving import open_model, save_model
 from headspan.lenses import LENSES, obstacles
 
@@ -90,7 +90,11 @@ def test_no_tensor_of_a_checkpoint_is_overlooked(options: dict[str, object], tmp
 
 def test_every_lens_but_none_runs_on_learned_positions(tmp_path: Path) -> None:
     checkpoint = headspan.open(save_model(model_of(SHAPES["learned-rms-mlp"]), tmp_path))
-    assert set(obstacles(checkpoint).values()) == {None}
+    found = obstacles(checkpoint)
+    assert {reason for name, reason in found.items() if not LENSES[name].runs} == {None}
+    reasons = {reason for name, reason in found.items() if LENSES[name].runs}
+    assert len(reasons) == 1
+    assert str(*reasons).startswith("transformers does not know models of the lab; headspan train runs them")
     for name in ("ranks", "affinity", "positions", "spectra"):
         assert LENSES[name].compute(checkpoint.heads()) is not None
 
@@ -151,3 +155,12 @@ def test_what_is_dropped_is_made_up_for_on_average() -> None:
 def test_an_impossible_shape_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
     with pytest.raises(HeadspanError, match=message):
         Architecture(**options)  # type: ignore[arg-type]
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
+    factors = dropout_factors(torch.Size([100, 333]), 0.3, torch.Generator().manual_seed(0))
+    assert factors.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
+    assert float((factors == 0).double().mean()) == pytest.approx(0.3, abs=4 * (0.21 / factors.numel()) ** 0.5)
+    pairs = (factors[:, 1:] == 0) & (factors[:, :-1] == 0)  # neighbours come of one draw, and are independent
+    assert float(pairs.double().mean()) == pytest.approx(0.09, abs=0.01)
+    assert float(dropout_factors(torch.Size([64]), 0.999999, torch.Generator().manual_seed(0)).max()) >= 0

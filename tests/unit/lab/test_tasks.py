@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from headspan.errors import HeadspanError
 from headspan.lab.addition import SUM, addition_sequences, held_out_pairs
+from headspan.lab.recipe import text_recipe
 from headspan.lab.sequences import BURN_IN, copying_sequences
 from headspan.lab.task import Task, token_probabilities
 from headspan.lab.text import text_sequences, text_tokens
+from headspan.lab.trainer import train
 
 TASK = Task()
 
@@ -106,6 +111,25 @@ def test_text_is_cut_from_its_own_part_of_the_file(tmp_path: Path) -> None:
     task = Task(kind="text", vocabulary=256)
     assert int(text_sequences(tokens, task, 300, drawn()).tokens.max()) < 100
     assert int(text_sequences(tokens, task, 300, drawn(), test=True).tokens.min()) >= 100
+
+
+def test_a_given_tokenizer_makes_the_tokens_and_fixes_the_vocabulary(tmp_path: Path) -> None:
+    words = {word: number for number, word in enumerate(("[UNK]", "the", "fox", "and", "dog", "jump"))}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    file = tmp_path / "text.txt"
+    file.write_text("the fox and the dog jump high " * 40)
+    assert text_tokens(file, tmp_path / "tokenizer.json")[:7].tolist() == [1, 2, 3, 1, 4, 5, 0]
+    recipe = text_recipe(file, tmp_path / "tokenizer.json")
+    assert (recipe.task.vocabulary, recipe.shape.vocabulary) == (6, 6)
+    small = {"d_model": 16, "length": 16, "mlp": 8, "ood_block": 7, "shortest": 4, "longest": 6}
+    brief = {"steps": 2, "track_every": 2, "sharpness_every": 0, "test_size": 8}
+    trained = train(recipe.changed(**small, **brief))
+    assert trained.model.embed_tokens.weight.shape == (6, 16)
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(HeadspanError, match=r"tokenizer '.*broken.json' cannot be read"):
+        text_recipe(file, tmp_path / "broken.json")
 
 
 def test_a_text_that_is_too_short_or_has_unknown_tokens_is_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import typer
+import xarray as xr
 from typer.testing import CliRunner
 
 from headspan.cli.train import train as command
@@ -18,11 +19,13 @@ app.command("other")(lambda: None)
 TINY = [
     part
     for setting in ("d_model=16", "vocabulary=16", "length=16", "shortest=4", "longest=6", "ood_block=7", "cooldown=0",
-                    "track_every=4", "sharpness_every=0", "test_size=16", "batch=8")
+                    "track_every=4", "sharpness_every=0", "test_size=16", "batch=8", "lenses_every=0")
     for part in ("--set", setting)
 ]  # fmt: skip
 ADDITION = [
-    part for setting in ("d_model=16", "mlp=8", "track_every=4", "sharpness_every=0") for part in ("--set", setting)
+    part
+    for setting in ("d_model=16", "mlp=8", "track_every=4", "sharpness_every=0", "lenses_every=0")
+    for part in ("--set", setting)
 ]
 
 
@@ -52,13 +55,35 @@ def test_several_seeds_print_a_table_and_a_success_rate(tmp_path: Path) -> None:
 
 def test_a_report_of_a_run_that_learned_nothing_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    options = ("--preset", "smoke", "--steps", 8, "--json", "--report", "--lenses")
+    options = ("--preset", "smoke", "--steps", 8, "--json", "--report")
     document = json.loads(run("copying", "-o", folder, *options, *TINY))
     page = Path(document["report"]).read_text()
     assert "The model does not learn to copy within 8 steps" in page
     assert "Left out: swap: the run has no transition to look before; train longer." in page
     assert "Left out: ablation: the embedding&#x27;s spectrum has no gap" in page
-    assert (folder / "lenses.nc").is_file()
+    assert 'id="lab"' in page
+    assert 'id="affinity"' in page, "the lab's section stands in the ordinary report"
+    assert page.count("<html") == 1
+
+
+def test_lenses_follow_a_run_unless_told_not_to(tmp_path: Path) -> None:
+    options = ("--preset", "smoke", "--steps", 8, "--json", *TINY, "--set", "lenses_every=8")
+    document = json.loads(run("copying", "-o", tmp_path / "run", *options))
+    series = xr.open_datatree(document["paths"]["lenses"], engine="h5netcdf")
+    assert {"ranks", "affinity", "similarity", "positions", "spectra"} <= set(series.children)
+    assert series["similarity"]["step"].values.tolist() == [0, 8]
+    series.close()
+    bare = json.loads(run("copying", "-o", tmp_path / "bare", *options, "--no-lenses"))
+    assert "lenses" not in bare["paths"]
+
+
+def test_a_study_is_kept_with_every_run_and_answered_in_a_sentence(tmp_path: Path) -> None:
+    options = ("--preset", "smoke", "--steps", 4, "--seeds", "0..1", "--study", "sparsity", *TINY)
+    text = run("copying", "-o", tmp_path / "runs", *options)
+    assert "Learned position directions live on so many of 16 coordinates" in text.replace("\n", " ")
+    document = json.loads(run("copying", "-o", tmp_path / "runs", "--json", *options))
+    assert [Path(file).name for file in document["studies"]["sparsity"]["paths"]] == ["study-sparsity.nc"] * 2
+    assert "2 runs" in document["studies"]["sparsity"]["answers"][0]
 
 
 def test_addition_and_text_train_too(tmp_path: Path) -> None:
@@ -80,6 +105,8 @@ def test_addition_and_text_train_too(tmp_path: Path) -> None:
         (["copying", "--text", "x.txt"], "--text goes with the task text, not with copying"),
         (["text"], "the task text needs a file: --text FILE"),
         (["copying", "--seeds", "9..0"], "need to ascend"),
+        (["copying", "--study", "telepathy"], "there is no study 'telepathy'; studies are plateau, sparsity, lengths"),
+        (["text", "--text", "x.txt", "--tokenizer", "absent.json"], "tokenizer 'absent.json' cannot be read"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_no_folder(arguments: list[str], message: str, tmp_path: Path) -> None:

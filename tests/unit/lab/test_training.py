@@ -128,6 +128,26 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path, monkeypatch: 
     assert_same(train(recipe, folder), train(recipe))
 
 
+def test_a_disk_that_fills_up_while_a_checkpoint_is_kept_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, folder = tiny_recipe(save_every=8), tmp_path / "run"
+    with pytest.raises(Killed):
+        train(recipe, folder, _killing(5))
+    real = Path.write_bytes
+
+    def full(self: Path, content: bytes) -> int:
+        if "safetensors" in self.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(HeadspanError, match=r"cannot write '.*': No space left on device"):
+        train(recipe, folder)
+    monkeypatch.undo()
+    assert_same(train(recipe, folder), train(recipe))
+
+
 def test_a_folder_with_another_run_is_refused(tmp_path: Path) -> None:
     train(tiny_recipe(), tmp_path / "run")
     with pytest.raises(HeadspanError, match=r"holds another run \(seed 0, now 1\); choose another with -o"):
@@ -169,6 +189,8 @@ def test_checkpoints_along_the_way_open_as_checkpoints(tmp_path: Path) -> None:
         ({"seed": -1}, r"a seed is a whole number in 0\.\.\d+, found -1"),
         ({"learning_rate": 0.0}, "needed a learning rate and eps above 0"),
         ({"sharpness_every": 6}, "sharpness every 6 steps does not fall on rows every 4 steps"),
+        ({"cooldown": -1}, "cooldown starts from 0, found -1"),
+        ({"lenses_every": -4}, "lenses_every starts from 0, found -4"),
         ({"optimizer": "lion"}, "optimisers are adamw, sgd, found 'lion'"),
         ({"colour": 1}, "a recipe has no setting 'colour'; it has batch, "),
         ({"kind": "text"}, "the task text needs a file"),

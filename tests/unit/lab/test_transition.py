@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headspan.errors import HeadspanError
-from headspan.lab.transition import change_point, lag, lags_over_seeds, mean_interval, transition
+from headspan.lab.transition import ChangePoint, change_point, halfway, lag, lags_over_seeds, mean_interval, transition
 
 STEPS = np.arange(0, 4001, 50.0)
 
@@ -76,3 +76,13 @@ def test_the_mean_over_seeds_has_students_interval() -> None:
     assert lags_over_seeds([{"a": 1.0}, {"a": 3.0}])["a"][0] == 2.0
     with pytest.raises(HeadspanError, match="need at least one run"):
         lags_over_seeds([])
+
+
+def test_the_halfway_point_of_a_sparse_curve_is_read_off_between_its_rows() -> None:
+    at = ChangePoint(1_000.0, 950.0, 1_050.0, 50.0, 0.0, 1.0, 0.99)
+    step, sharpness = np.array([0.0, 500, 1000, 1500, 2000]), np.array([9.0, 2, 2, 3, 6])
+    assert halfway(step, sharpness, at) == pytest.approx(1_500 + 500 / 3 - 1_000)  # half-way from 2 to 6 is 4
+    gaps = np.array([9.0, np.nan, 2, np.nan, 6])
+    assert halfway(step, gaps, at) == pytest.approx(500.0)
+    assert np.isnan(halfway(step, np.full(5, 2.0), at))
+    assert np.isnan(halfway(step[:3], sharpness[:3], at)), "nothing was measured after the transition"

@@ -30,6 +30,7 @@ class Claim:
 
     `statement` and `correction` are in our own words; `correction` is what is right where the claim is wrong, and what
     to add where it holds. `needs` names the model an observational claim is about; its check gets that checkpoint.
+    `otherwise` says what the check rests on where that model is not given; without it the claim is skipped then.
     `check` is None where nothing can be computed, and `unchecked` says why.
     """
 
@@ -42,6 +43,7 @@ class Claim:
     correction: str = ""
     tolerance: str = ""
     needs: str = ""
+    otherwise: str = ""
     unchecked: str = ""
     check: Check | None = None
 

@@ -94,7 +94,7 @@ def examined(claim: Claim, seed: int = 0, models: Mapping[str, Checkpoint] | Non
     if claim.check is None:
         return Examination(claim, "skipped", reason=claim.unchecked)
     about = [models[claim.needs]] if models and claim.needs in models else []
-    if claim.needs and not about:
+    if claim.needs and not about and not claim.otherwise:
         return Examination(claim, "skipped", reason=f"needs the model {claim.needs}: --model {claim.needs}=PATH")
     begun = perf_counter()
     evidence = None

@@ -58,7 +58,7 @@ def measured_circuits(
             basis = orthonormal_basis(W.mT if role == "O" else W, tolerance)
             spaces[role].append(basis.reshape(-1))
         if composition:
-            for name, factor in _factors(heads, block, delta).items():
+            for name, factor in block_factors(heads, block, delta).items():
                 factors[name].append(factor.flatten(0, 1))
     whole = {name: joined(parts) for name, parts in factors.items() if parts}
     return Circuits(
@@ -68,7 +68,7 @@ def measured_circuits(
     )
 
 
-def _factors(heads: Heads, block: HeadBlock, delta: int) -> dict[str, Tensor]:
+def block_factors(heads: Heads, block: HeadBlock, delta: int) -> dict[str, Tensor]:
     """The four factors of every head in a block, each [layer, head or kv head, d_model, d_head]."""
     group = heads.n_heads // heads.n_kv_heads
     # Heads sliced from a fused matrix would be copied anew by each product they enter.

@@ -47,7 +47,7 @@ class Detection:
 def class_counts(result: xr.DataTree, classes: HeadClasses, top: int = 20) -> pd.DataFrame:
     """Nodes of the top-k graph inside and outside the classes, per metric."""
     rows = []
-    for metric in _metrics(result):
+    for metric in scored_metrics(result):
         nodes = set(wiring_graph(result, metric=metric, top=top).nodes)
         inside = len(nodes & set(classes.of_head))
         rows.append({"metric": metric, "nodes": len(nodes), "in_class": inside, "out_of_class": len(nodes) - inside})
@@ -57,8 +57,8 @@ def class_counts(result: xr.DataTree, classes: HeadClasses, top: int = 20) -> pd
 def head_detection(result: xr.DataTree, classes: HeadClasses, draws: int = 400, seed: int = 0) -> list[Detection]:
     """Average precision of "this head is in class c", for every class and for all together."""
     found = []
-    for metric in _metrics(result):
-        labels, by_score = _head_scores(result, metric)
+    for metric in scored_metrics(result):
+        labels, by_score = head_scores(result, metric)
         units = (np.arange(len(labels)),)
         for score, values in by_score.items():
             for target, members in {**classes.classes, "any class": tuple(classes.of_head)}.items():
@@ -72,7 +72,7 @@ def edge_detection(
 ) -> list[Detection]:
     """Average precision of "this pair joins class a to class b", over all composing pairs of each pairing."""
     found = []
-    for metric in _metrics(result):
+    for metric in scored_metrics(result):
         for pairing in _composing(result):
             table = edges(result, pairing, metric)
             src, dst = table["src"].map(classes.of_head), table["dst"].map(classes.of_head)
@@ -89,12 +89,12 @@ def _composing(result: xr.DataTree) -> list[str]:
     return [pairing for pairing in COMPOSING if pairing in pairings_of(result)]
 
 
-def _metrics(result: xr.DataTree) -> list[str]:
+def scored_metrics(result: xr.DataTree) -> list[str]:
     nodes = [pairing_node(result, pairing) for pairing in _composing(result)]
     return [metric for metric in METRICS if nodes and all(VARIABLES[metric][0] in node for node in nodes)]
 
 
-def _head_scores(result: xr.DataTree, metric: str) -> tuple[list[str], dict[str, Array]]:
+def head_scores(result: xr.DataTree, metric: str) -> tuple[list[str], dict[str, Array]]:
     """Labels of all query heads, and each one's largest and mean affinity over its pairs of OQ, OK and OV."""
     n_heads, parts = int(result.attrs["n_heads"]), []
     for pairing in _composing(result):

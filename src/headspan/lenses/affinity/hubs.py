@@ -7,7 +7,8 @@ With K(s, t) a pair's kernel, c its chance value and x+ = max(x, 0):
 - `kernel`: inlet and outlet are the plain means of K, score their sum;
 - `degree`: inlet and outlet count the head's edges in the union of the top-k graphs, score their sum.
 
-In a grouped model a pair through K or V ends at a kv head; its kernel counts for every query head that reads it.
+Of a sketch the means are those of its unbiased estimates. In a grouped model a pair through K or V ends at a kv head;
+its kernel counts for every query head that reads it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import xarray as xr
 
 from headspan.dims import COMPOSING, HEAD, LAYER, PAIR_DIMS, HeadLabel
 from headspan.errors import ShapeError
-from headspan.lenses.affinity.edges import pairing_node, pairings_of, top_edges
+from headspan.lenses.affinity.edges import is_sketched, pairing_node, pairings_of, top_edges
 from headspan.lenses.affinity.lens import VARIABLES
 from headspan.lenses.affinity.nulls import Array
 
@@ -92,10 +93,12 @@ def _mean_in_and_out(result: xr.DataTree, pairing: str, metric: str, excess: boo
     name = VARIABLES[metric][0]
     if name not in node:
         raise ShapeError(f"this result has no {metric} for {pairing}")
-    scores = node[name].transpose(*PAIR_DIMS).values
-    group = int(result.attrs["n_heads"]) // scores.shape[3]
-    incoming = np.repeat(_mean(scores, (0, 1)), group, axis=1)
-    outgoing = _mean(scores, (2, 3))
+    if is_sketched(result):
+        received, outgoing = node["incoming"].values, node["outgoing"].values
+    else:
+        scores = node[name].transpose(*PAIR_DIMS).values
+        received, outgoing = _mean(scores, (0, 1)), _mean(scores, (2, 3))
+    incoming = np.repeat(received, int(result.attrs["n_heads"]) // received.shape[1], axis=1)
     if excess:
         chance = float(node["chance_mean"].sel(metric=metric))
         incoming, outgoing = np.maximum(incoming - chance, 0), np.maximum(outgoing - chance, 0)

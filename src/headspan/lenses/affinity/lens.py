@@ -24,7 +24,10 @@ from headspan.dims import COMPOSING, KV_ROLES, PAIR_DIMS, ROLES, Role, parse_pai
 from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.heads import Heads
 from headspan.heads.memory import memory_bytes
-from headspan.lenses.affinity.circuits import Circuits, measured_circuits
+from headspan.heads.precision import FLOAT64_WIDTH, computing_dtype
+from headspan.lenses.affinity import sketch
+from headspan.lenses.affinity.circuits import measured_circuits
+from headspan.lenses.affinity.costs import Plan, affinity_plan, result_attributes, working_budget
 from headspan.lenses.affinity.nulls import (
     Array,
     Layers,
@@ -35,13 +38,16 @@ from headspan.lenses.affinity.nulls import (
     layer_distance,
     q_values,
 )
-from headspan.lenses.affinity.scores import Score, composition_scores, kernel_scores, pair_shape, roles_of
+from headspan.lenses.affinity.pair_tables import KernelTables, OverlapTables, kernel_tables, overlap_tables, roles_of
+from headspan.lenses.affinity.rounding import kernel_error
+from headspan.lenses.affinity.scores import Score, composition_scores, kernel_scores, pair_shape
+from headspan.lenses.affinity.spilling import spilled_kernel_tables, spilled_overlap_tables
+from headspan.subspaces.overlap import Algorithm
 
 METRICS = ("pk", "cs")
 NULLS = ("haar", "anticausal")
 VARIABLES = {"pk": ("projection_kernel", "anticausal_kernel"), "cs": ("composition_score", "anticausal_score")}
-FLOAT64_WIDTH = 4096
-"""Up to this d_model everything is computed in float64 unless told otherwise."""
+__all__ = ["FLOAT64_WIDTH", "METRICS", "NULLS", "VARIABLES", "compute", "pairing_dataset"]
 
 
 def compute(
@@ -54,7 +60,8 @@ def compute(
     tolerance: float | None = None,
     seed: int = 0,
     draws: int = 1000,
-    memory: int | str = "1GB",
+    memory: int | str = "4GB",
+    algorithm: str = "auto",
 ) -> xr.DataTree:
     """Affinity of every pair of heads.
 
@@ -70,13 +77,17 @@ def compute(
     delta
         For rotary models, the offset from key to query at which W_Q W_K^T is taken; the kernel does not depend on it.
     precision
-        `float32` or `float64`; by default float64 up to d_model 4096.
+        `float32` or `float64`; by default float64 up to d_model 2048. The attribute `float32_error` says what single
+        precision cost, on a sample.
     tolerance
         Rank tolerance of the bases, a share of the largest singular value.
     seed, draws
         Of the bootstrap over heads and of the permutations.
     memory
-        Budget for a block of layers and for scratch space.
+        Budget for weights, bases and scratch space together; what does not fit goes to a scratch file.
+    algorithm
+        "gram", "projector", "sketch", or "auto": the cheaper of the first two, and the sketch, which gives the
+        strongest pairs alone, where both would take hours (`costs`, `sketch`).
 
     Returns
     -------
@@ -85,31 +96,54 @@ def compute(
     wanted, chosen = _checked_pairings(heads, pairings), _checked_metrics(metrics)
     if heads.n_layers < 2:
         raise DegenerateSubspace("nothing composes: there is only one layer, and a head talks to heads of later layers")
-    heads = heads.to(precision or ("float64" if heads.d_model <= FLOAT64_WIDTH else "float32"))
-    roles: tuple[Role, ...] = tuple(role for role in ROLES if any(role in pairing for pairing in wanted))
-    composition = "cs" in chosen and any(pairing in COMPOSING for pairing in wanted)
-    circuits = measured_circuits(heads, roles, composition=composition, delta=delta, tolerance=tolerance, memory=memory)
-    scratch, composing = memory_bytes(memory), [pairing for pairing in wanted if pairing in COMPOSING]
+    heads = heads.to(precision or computing_dtype(heads))
+    composing = [pairing for pairing in wanted if pairing in COMPOSING] if "cs" in chosen else []
+    budget = working_budget(heads, wanted, memory_bytes(memory))
+    plan = affinity_plan(heads, wanted, len(chosen), budget, algorithm)
+    if plan.chosen.algorithm == "sketch":
+        return sketch.compute(heads, pairings=wanted, tolerance=tolerance, seed=seed, memory=budget)
+    kernels, overlaps = _tables(heads, plan, wanted if "pk" in chosen else (), composing, delta, tolerance, budget)
     by_metric = {
-        "pk": kernel_scores(heads, circuits, wanted, scratch) if "pk" in chosen else {},
-        "cs": composition_scores(heads, circuits, composing, scratch),
+        "pk": {} if kernels is None else kernel_scores(heads, kernels),
+        "cs": composition_scores(heads, overlaps),
     }
     nodes = {}
     for pairing in wanted:
         scores = {metric: found[pairing] for metric, found in by_metric.items() if pairing in found}
-        nodes[pairing] = pairing_dataset(heads, circuits, pairing, scores, seed, draws)
+        nodes[pairing] = pairing_dataset(heads, kernels, pairing, scores, seed, draws)
     attributes = {
-        **heads.provenance(),
-        "lens": "affinity",
+        **result_attributes(heads, plan.chosen, tolerance, seed),
         "delta": delta,
-        "tolerance": "default" if tolerance is None else tolerance,
-        "seed": seed,
-        "d_model": heads.d_model,
-        "d_head": heads.d_head,
-        "n_heads": heads.n_heads,
-        "n_kv_heads": heads.n_kv_heads,
+        **({} if kernels is None else kernel_error(heads, kernels, tolerance)),
     }
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **nodes})
+
+
+def _tables(
+    heads: Heads,
+    plan: Plan,
+    wanted: Sequence[str],
+    composing: Sequence[str],
+    delta: int,
+    tolerance: float | None,
+    memory: int,
+) -> tuple[KernelTables | None, OverlapTables | None]:
+    """Kernels of the pairings `wanted`, overlaps of those `composing`: in memory, or through a scratch file."""
+    algorithm = plan.chosen.algorithm
+    if plan.spills:
+        kernels = (
+            spilled_kernel_tables(heads, wanted, tolerance=tolerance, memory=memory, algorithm=algorithm)
+            if wanted
+            else None
+        )
+        return kernels, spilled_overlap_tables(heads, composing, delta=delta, memory=memory, algorithm=algorithm)
+    roles: tuple[Role, ...] = tuple(role for role in ROLES if any(role in pairing for pairing in wanted))
+    circuits = measured_circuits(
+        heads, roles, composition=bool(composing), delta=delta, tolerance=tolerance, memory=max(1, memory // 8)
+    )
+    way: Algorithm = "gram" if algorithm == "gram" else "projector"
+    found = kernel_tables(circuits, wanted, memory // 4, way) if wanted else None
+    return found, overlap_tables(circuits, composing, memory // 4, way)
 
 
 def _checked_pairings(heads: Heads, pairings: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -128,7 +162,7 @@ def _checked_pairings(heads: Heads, pairings: str | Sequence[str] | None) -> tup
 
 def pairing_dataset(
     heads: Heads,
-    circuits: Circuits,
+    kernels: KernelTables | None,
     pairing: str,
     scores: Mapping[str, Score],
     seed: int = 0,
@@ -150,7 +184,8 @@ def pairing_dataset(
         forward, backward = VARIABLES[metric]
         variables[forward] = (PAIR_DIMS, np.where(distance > 0, score.values, np.nan))
         variables[backward] = (PAIR_DIMS, np.where(distance < 0, score.values, np.nan))
-    variables |= _rank_variables(circuits, pairing, variables, shape)
+    if kernels is not None:
+        variables |= _rank_variables(kernels, pairing, variables["projection_kernel"][1], shape)
     variables |= _significance(scores, distance, layers, pairing)
     variables |= _summaries(scores, distance, layers, pairing, min(heads.d_head, heads.d_value), seed, draws)
     grouped = heads.n_kv_heads < heads.n_heads
@@ -163,13 +198,10 @@ def pairing_dataset(
 
 
 def _rank_variables(
-    circuits: Circuits, pairing: str, variables: dict[str, Any], shape: tuple[int, int, int, int]
+    kernels: KernelTables, pairing: str, kernel: Array, shape: tuple[int, int, int, int]
 ) -> dict[str, Any]:
-    if "projection_kernel" not in variables:
-        return {}
-    src, dst = (circuits.spaces[role].rank.cpu().numpy() for role in roles_of(pairing))
+    src, dst = (kernels.ranks[role].cpu().numpy() for role in roles_of(pairing))
     scale = np.sqrt(src[:, None] * dst[None, :], dtype=np.float64).reshape(shape)
-    kernel = variables["projection_kernel"][1]
     return {
         "normalized_kernel": (PAIR_DIMS, np.divide(kernel, scale, out=np.full(shape, np.nan), where=scale > 0)),
         "src_rank": (PAIR_DIMS[:2], src.reshape(shape[:2])),

@@ -15,7 +15,7 @@ from headspan.heads import Heads
 from headspan.lenses.affinity import lens as affinity
 from headspan.lenses.affinity.edges import pairing_node, pairings_of
 from headspan.lenses.affinity.lens import METRICS, NULLS, VARIABLES
-from headspan.lenses.affinity.scores import roles_of
+from headspan.lenses.affinity.pair_tables import roles_of
 from headspan.subspaces import Subspace, grassmann_distance, orthonormal_basis, principal_angles
 
 

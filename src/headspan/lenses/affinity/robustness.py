@@ -17,6 +17,7 @@ from scipy import stats
 from headspan.dims import PAIR_DIMS
 from headspan.errors import FoldError, ShapeError
 from headspan.heads import Heads
+from headspan.heads.precision import computing_dtype
 from headspan.lenses.affinity import lens as affinity
 from headspan.lenses.affinity.edges import pairing_node, pairings_of
 from headspan.lenses.affinity.lens import METRICS, VARIABLES
@@ -88,7 +89,7 @@ def basis_sensitivity(
     Table with `basis`, `directions`, `largest_change` (against the QR kernel, for full bases), `spearman` and
     `top_overlap`.
     """
-    heads = heads.to("float64" if heads.d_model <= affinity.FLOAT64_WIDTH else "float32")
+    heads = heads.to(computing_dtype(heads))
     src, dst = (_leading_directions(heads, role) for role in pairing)
     layers = torch.tensor(heads.layers)
     by_role = [layers.repeat_interleave(len(space) // heads.n_layers) for space in (src, dst)]

@@ -17,7 +17,15 @@ import xarray as xr
 
 from headspan.errors import ShapeError
 from headspan.lenses.attention.angular import angular_correlation, cosines
-from headspan.lenses.attention.maps import POOLINGS, Pooling, left_out_mass, pooled, write_average, write_shares
+from headspan.lenses.attention.maps import (
+    POOLINGS,
+    Pooling,
+    left_out_mass,
+    membership,
+    pooled,
+    write_average,
+    write_shares,
+)
 from headspan.lenses.attention.mixing import (
     TOLERANCE,
     map_ranks,
@@ -70,7 +78,8 @@ def compute(
     -------
     Dataset
         `pattern [layer, head, query, key]`, `mean_map` and `write_map [layer, query, key]`, `left_out [layer, query]`;
-        `entropy` and the other statistics `[layer, head]`, each with `_chance`; `mean_cosine`, `effective_rank` and
+        `embedding_cosine [query, key]` in [-1, 1], 0 by chance; `entropy` and the other statistics `[layer, head]`,
+        each with `_chance`; `mean_cosine`, `effective_rank` and
         others `[layer]`. `docs/attention.md` lists all with range and chance.
     """
     chosen = default_prompt(model) if prompt is None else prompt
@@ -80,6 +89,7 @@ def compute(
     run = forward(model, chosen.tokens)
     variables = {
         **_maps(run, groups, "sum" if pooling == "sum" else "mean"),
+        **_cosine_variables(run, groups),
         **_head_variables(run),
         **_layer_variables(run, seed),
         **_angular_variables(run, permutations, seed),
@@ -144,6 +154,12 @@ def _maps(run: Forward, groups: Groups, pooling: Pooling) -> dict[str, Any]:
         "write_share": (("layer", "head"), shares.mean(dim=1).numpy()),
         "write_share_chance": 1 / run.model.n_heads,
     }
+
+
+def _cosine_variables(run: Forward, groups: Groups) -> dict[str, Any]:
+    """Cosines of what enters the first layer, between tokens or between the mean vectors of words."""
+    vectors = membership(groups).T @ run.states[0, 0].cpu().double()
+    return {"embedding_cosine": (("query", "key"), cosines(vectors).numpy()), "embedding_cosine_chance": 0.0}
 
 
 def _head_variables(run: Forward) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from headspan.lenses.similarity.query_key import (
     departures,
     null_dimensions,
 )
+from headspan.lenses.similarity.rounding import angle_error
 from headspan.lenses.similarity.spaces import SpaceChoice, block_spaces, expanded, space_choice
 from headspan.lenses.similarity.variables import Variables, across_variables, layer_variables
 
@@ -107,6 +108,7 @@ def compute(
     if maps and first is not None:
         variables |= _sample_variables(heads, choice, first, samples, seed)
     attrs = _attributes(heads, choice, metric, seed, str(first) if maps and first else "none")
+    attrs |= angle_error(heads, choice, found["theta"])
     attrs["across_layers"] = _across_text(heads, across, across_layers)
     return xr.Dataset(variables, coords=_coordinates(heads, across), attrs=attrs)
 

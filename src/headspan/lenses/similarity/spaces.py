@@ -22,11 +22,10 @@ from headspan.errors import ShapeError
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.bilinear import bilinear_factors
 from headspan.heads.memory import memory_bytes
+from headspan.heads.precision import computing_dtype
 from headspan.subspaces import Factored, Subspace, intersection, orthonormal_basis, subspace_sum
 
 SPACES = ("sum", "intersection", "qk")
-LARGEST_DOUBLE = 4096
-"""Up to this d_model the arithmetic is done in float64."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def space_choice(
         tolerance=heads.d_model * torch.finfo(heads.dtype).eps if tolerance is None else tolerance,
         angle_tolerance=angle_tolerance,
         qk_rank=rank,
-        dtype=torch.float64 if heads.d_model <= LARGEST_DOUBLE else torch.float32,
+        dtype=computing_dtype(heads),
     )
 
 

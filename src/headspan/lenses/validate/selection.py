@@ -15,7 +15,7 @@ import xarray as xr
 
 from headspan.dims import HeadLabel, Role
 from headspan.lenses.affinity.edges import pairings_of
-from headspan.lenses.affinity.scores import roles_of
+from headspan.lenses.affinity.pair_tables import roles_of
 
 SCORES = ("projection_kernel", "composition_score")
 KEYS = ["src_layer", "src_head", "dst_layer", "dst_head"]

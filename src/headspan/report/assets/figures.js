@@ -1,0 +1,97 @@
+"use strict";
+/* Figures are drawn when they come near the window, one per task, and drawn again when what they show has changed.
+   A page may set `headspan.figures.dress`, which turns a figure as stored into the figure as shown. */
+headspan.figures = (() => {
+  const config = {responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
+  const all = [...document.querySelectorAll("figure.figure")];
+  const box = (figure) => figure.querySelector(".plot");
+  const near = new Set();
+  const stored = new Map();
+  const waiting = [];
+  const after = [];
+  let busy = false;
+  const hooks = {dress: (figure, spec) => spec, metric: () => null};
+  const least = new Map(all.map((figure) => [figure, box(figure).style.minWidth]));
+
+  /* The figure as it is stored, for the score that is looked at; read once. */
+  function spec(figure) {
+    const metric = hooks.metric() ?? "";
+    const specs = JSON.parse(figure.querySelector("script.spec").textContent);
+    const key = metric in specs ? metric : Object.keys(specs)[0];
+    const name = `${figure.id} ${key}`;
+    if (!stored.has(name)) stored.set(name, headspan.store.resolved(specs[key]));
+    return stored.get(name);
+  }
+
+  function draw(figure) {
+    const place = box(figure);
+    const first = place.dataset.drawn !== "yes";
+    const room = place.parentElement.clientWidth;
+    const dressed = hooks.dress(figure, spec(figure));
+    const shown = headspan.panels.laid(dressed, room);
+    // A figure whose panels found room needs no width of its own.
+    place.style.minWidth = headspan.panels.panels(dressed) ? "0" : least.get(figure);
+    place.style.height = `${shown.layout.height}px`;
+    delete figure.dataset.stale;
+    const done = Plotly.react(place, shown.data, shown.layout, config);
+    if (first) {
+      place.dataset.drawn = "yes";
+      for (const action of after) action(figure, place);
+    }
+    return done;
+  }
+
+  function next() {
+    const figure = waiting.shift();
+    if (figure === undefined) {
+      busy = false;
+      return;
+    }
+    if (near.has(figure) && needs(figure)) draw(figure);
+    setTimeout(next);
+  }
+
+  const needs = (figure) => box(figure).dataset.drawn !== "yes" || "stale" in figure.dataset;
+
+  function ask(figure) {
+    if (needs(figure) && !waiting.includes(figure)) waiting.push(figure);
+    if (!busy) {
+      busy = true;
+      setTimeout(next);
+    }
+  }
+
+  /* Everything drawn so far shows something that has changed: draw what is near now, the rest when it comes near. */
+  function refresh() {
+    for (const figure of all) {
+      if (box(figure).dataset.drawn === "yes") figure.dataset.stale = "";
+      if (near.has(figure)) ask(figure);
+    }
+  }
+
+  function start() {
+    const observer = new IntersectionObserver((entries) => {
+      for (const {target, isIntersecting} of entries) {
+        if (isIntersecting) {
+          near.add(target);
+          ask(target);
+        } else near.delete(target);
+      }
+    }, {rootMargin: "60% 0px"});
+    for (const figure of all) observer.observe(figure);
+    let width = innerWidth, timer = null;
+    window.addEventListener("resize", () => {
+      clearTimeout(timer);
+      if (innerWidth !== width) timer = setTimeout(() => {
+        width = innerWidth;
+        refresh();
+      }, 200);
+    });
+    window.addEventListener("beforeprint", () => all.filter(needs).forEach(draw));
+  }
+
+  const idle = () => !busy && ![...near].some(needs);
+
+  return {all, box, spec, draw, refresh, start, idle, hooks, whenDrawn: (action) => after.push(action)};
+})();

@@ -1,0 +1,78 @@
+"use strict";
+/* Figures and the rest of the page look at the same thing: clicks choose heads, and every figure shows the view. */
+headspan.linking = (() => {
+  const views = new WeakMap();
+
+  function dressed(figure, spec) {
+    const view = headspan.state.get();
+    const place = headspan.figures.box(figure);
+    views.set(figure, spec);
+    if (headspan.pairs && spec.layout.meta?.wiring === "grid") return headspan.wiring.drawn(spec, view, place.clientWidth);
+    const data = headspan.state.filtered() ? spec.data.map((trace) => headspan.sieve.sieved(trace, view)) : spec.data;
+    if (!view.head) return {data, layout: spec.layout};
+    const {traces, shapes} = headspan.marks.marks(data, view.head);
+    const layout = {...spec.layout, shapes: [...(spec.layout.shapes ?? []), ...shapes]};
+    return {data: [...data, ...traces], layout};
+  }
+
+  function clicked({points}) {
+    const point = points[0];
+    const index = Array.isArray(point.pointNumber) ? point.pointNumber : point.pointIndex ?? point.pointNumber;
+    const [head, other] = headspan.naming.named(point.data, index);
+    if (head) headspan.panel.open(head, {other: other && other !== head ? other : null});
+  }
+
+  /* The first head that a figure shows, by layer and number; null where it shows none. */
+  function firstHead(figure) {
+    const found = new Set();
+    for (const trace of (views.get(figure) ?? headspan.figures.spec(figure)).data) {
+      if (!headspan.naming.names(trace)) continue;
+      const count = trace.z ? trace.z.length : trace.x?.length ?? 0;
+      for (let i = 0; i < count; i++)
+        for (const head of headspan.naming.named(trace, trace.z ? [i, 0] : i)) found.add(head);
+    }
+    return [...headspan.labels.all, ...headspan.labels.kvs].find((label) => found.has(label)) ?? null;
+  }
+
+  headspan.figures.hooks.dress = dressed;
+  headspan.figures.hooks.metric = () => headspan.state.get().metric;
+  headspan.figures.whenDrawn((figure, place) => {
+    place.on("plotly_click", clicked);
+    if (views.get(figure).data.some((trace) => headspan.naming.names(trace))) {
+      place.tabIndex = 0;
+      place.setAttribute("aria-description", "Enter chooses a head, arrow keys go from head to head");
+      figure.classList.add("of-heads");
+    }
+  });
+
+  /* Links to heads and to sections keep the rest of the view. */
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="#"]');
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    if (link.dataset.head) headspan.panel.open(link.dataset.head, {focus: event.detail === 0});
+    else {
+      const id = link.getAttribute("href").slice(1);
+      headspan.state.set({at: id});
+      goTo(id);
+    }
+  });
+
+  function goTo(id) {
+    document.getElementById(id)?.scrollIntoView();
+  }
+
+  function showLinks(view) {
+    for (const link of document.querySelectorAll("a.head")) link.classList.toggle("chosen", link.dataset.head === view.head);
+    document.body.dataset.metric = view.metric ?? "";
+  }
+
+  headspan.state.listen((view, before) => {
+    headspan.toolbar.show(view);
+    headspan.panel.show(view);
+    showLinks(view);
+    headspan.figures.refresh();
+    if (view.at && view.at !== before.at) goTo(view.at);
+  });
+  return {firstHead};
+})();

@@ -1,0 +1,75 @@
+"use strict";
+/* Pairs of heads: who writes to whom, with score and chance, among those that the filters leave. */
+headspan.pairs = (() => {
+  const about = headspan.record.pairs;
+  if (!about) return null;
+  const {table, length} = {table: about.table, length: headspan.tables.table(about.table).length};
+  const column = (name) => headspan.tables.column(table, name);
+  const names = {pk: "projection_kernel", cs: "composition_score"};
+  const src = column("src"), dst = column("dst"), pairing = column("pairing");
+  const srcLayer = column("src_layer"), dstLayer = column("dst_layer");
+  const score = Object.fromEntries(about.metrics.map((metric) => [metric, column(names[metric])]));
+  let rows = null;
+
+  /* Row of a pair; undefined where the page does not carry it. */
+  function row(through, from, to) {
+    if (rows === null) {
+      rows = new Map();
+      for (let i = 0; i < length; i++) rows.set(`${pairing.at(i)} ${src.at(i)} ${dst.at(i)}`, i);
+    }
+    return rows.get(`${through} ${from} ${to}`);
+  }
+
+  const within = (layer, [low, high]) => low <= layer && layer <= high;
+
+  /* Whether the filters leave a row. */
+  function kept(i, view) {
+    return view.pairings.includes(pairing.at(i))
+      && within(srcLayer.at(i), view.layers) && within(dstLayer.at(i), view.layers)
+      && (view.min === null || score[view.metric].at(i) >= view.min);
+  }
+
+  function pair(i, metric) {
+    const value = (suffix) => column(`${names[metric]}_${suffix}`)?.at(i) ?? NaN;
+    return {
+      row: i, src: src.at(i), dst: dst.at(i), pairing: pairing.at(i), score: score[metric].at(i),
+      chance: value("chance"), p: value("p_haar"), q: value("q_haar"),
+      pOrder: value("p_anticausal"), qOrder: value("q_anticausal"),
+    };
+  }
+
+  /* Of the rows that `wanted` takes, the `count` strongest by the metric, strongest first. */
+  function strongest(view, count, wanted = () => true) {
+    const scores = score[view.metric];
+    const found = [];
+    for (let i = 0; i < length; i++)
+      if (wanted(i) && kept(i, view) && !Number.isNaN(scores.at(i))) found.push(i);
+    found.sort((a, b) => scores.at(b) - scores.at(a) || a - b);
+    return found.slice(0, count).map((i) => pair(i, view.metric));
+  }
+
+  const into = (labels) => (i) => labels.includes(dst.at(i));
+  const outOf = (label) => (i) => src.at(i) === label;
+  const between = (a, b) => (i) => (src.at(i) === a && dst.at(i) === b) || (src.at(i) === b && dst.at(i) === a);
+  const through = (name) => (i) => pairing.at(i) === name;
+
+  /* How many pairs the filters leave, and of how many. */
+  function count(view) {
+    let left = 0;
+    for (let i = 0; i < length; i++) if (kept(i, view)) left++;
+    return [left, length];
+  }
+
+  function range(metric) {
+    let low = Infinity, high = -Infinity;
+    for (let i = 0; i < length; i++) {
+      const value = score[metric].at(i);
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+    return [low, high];
+  }
+
+  return {row, kept, pair, strongest, into, outOf, between, through, count, range, metrics: about.metrics,
+    pairings: about.pairings, whole: about.whole};
+})();

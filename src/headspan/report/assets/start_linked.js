@@ -1,0 +1,3 @@
+"use strict";
+headspan.state.start();
+headspan.figures.start();

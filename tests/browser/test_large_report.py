@@ -1,0 +1,103 @@
+"""The report of a model with 1,024 heads: small enough to open, quick to answer, honest about what it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from playwright.sync_api import Browser
+
+from headspan.lenses.affinity.edges import edges
+from headspan.report.head_grid import HeadGrid
+from headspan.report.pair_table import STRONGEST_PAIRS, pair_table
+from tests.browser.chromium import Watched, opened
+from tests.browser.synthetic_page import write_page
+from tests.browser.synthetic_results import random_affinity, random_detection, random_similarity
+
+SHAPE = (32, 32, 8)
+MOST_BYTES = 15_000_000
+MOST_WORK = 3.0
+"""Seconds of the main thread for the first interaction."""
+MOST_NODES = 60_000
+
+
+@pytest.fixture(scope="module")
+def affinity_result() -> xr.DataTree:
+    return random_affinity(*SHAPE)
+
+
+@pytest.fixture(scope="module")
+def large_report(affinity_result: xr.DataTree, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    results = {
+        "affinity": affinity_result,
+        "similarity": random_similarity(*SHAPE),
+        "detect": random_detection(*SHAPE[:2]),
+    }
+    path = tmp_path_factory.mktemp("large") / "large.html"
+    return write_page(path, "synthetic", HeadGrid(range(SHAPE[0]), *SHAPE[1:]), results)
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, large_report: Path) -> Iterator[Watched]:
+    with opened(browser, large_report) as page:
+        yield page
+
+
+class Meter:
+    """Seconds that a page's main thread has worked since the meter was made: CPU time, not time on the wall."""
+
+    def __init__(self, page: Watched) -> None:
+        self.session = page.context.new_cdp_session(page.page)
+        self.session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def seconds(self) -> float:
+        metrics = {each["name"]: each["value"] for each in self.session.send("Performance.getMetrics")["metrics"]}
+        return float(metrics["TaskDuration"])
+
+
+def test_the_page_is_small_enough(large_report: Path) -> None:
+    assert large_report.stat().st_size < MOST_BYTES
+
+
+def test_the_first_interaction_takes_little_work(page: Watched) -> None:
+    page.wait_for_function("headspan.figures.idle()")
+    meter = Meter(page)
+    page.look_at("at=affinity-wiring-diagram&head=L10K3")
+    assert page.locator("#panel-title").inner_text() == "L10K3"
+    assert page.locator("#affinity-wiring-diagram .plot[data-drawn=yes]").count() == 1
+    assert 0.01 < meter.seconds() < MOST_WORK
+
+
+@pytest.mark.slow
+def test_everything_drawn_stays_within_reason(page: Watched) -> None:
+    page.evaluate("async () => { for (const figure of headspan.figures.all) await headspan.figures.draw(figure); }")
+    assert page.evaluate("document.querySelectorAll('*').length") < MOST_NODES
+    assert page.complaints == []
+    assert page.requests == []
+
+
+def test_the_page_says_what_it_leaves_out_and_how_to_have_it(page: Watched) -> None:
+    assert "headspan affinity synthetic -o pairs.nc" in page.locator("#downloads .note").inner_text()
+    assert "strongest pairs" in page.locator("#panel").inner_text()
+
+
+def test_the_strongest_pairs_of_each_pairing_and_score_are_there(affinity_result: xr.DataTree) -> None:
+    table = pair_table(affinity_result, STRONGEST_PAIRS)
+    assert len(table) <= STRONGEST_PAIRS
+    for metric, name in (("pk", "projection_kernel"), ("cs", "composition_score")):
+        best = edges(affinity_result, "OK", metric, top=800)
+        own = table[table["pairing"] == "OK"].nlargest(800, name)
+        assert np.array_equal(np.sort(best["score"]), np.sort(own[name]))
+        assert set(zip(best["src"], best["dst"], strict=True)) <= set(zip(own["src"], own["dst"], strict=True))
+
+
+def test_kv_heads_have_a_panel_and_lead_to_their_readers(page: Watched) -> None:
+    page.look_at("head=L10K3")
+    readers = page.locator("#panel a.head", has_text="L10H")
+    assert [readers.nth(i).inner_text() for i in range(4)] == ["L10H12", "L10H13", "L10H14", "L10H15"]
+    page.locator("#panel a.head", has_text="L10H12").click()
+    assert page.locator("#panel-title").inner_text() == "L10H12"
+    assert page.locator("#panel a.head", has_text="L10K3").count() >= 1

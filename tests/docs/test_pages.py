@@ -1,0 +1,93 @@
+"""What the pages print is what the code prints, and what they point at exists."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from headspan.findings.claims import ledger
+from tests.docs.pages import DOCS, agree, answer_of, blocks, commands, prose, run_page
+
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+TUTORIALS = [path for path in (DOCS / "tutorials").glob("*.md") if path.stem != "index"]
+LENS_PAGES = ("affinity", "similarity", "positions", "spectra", "gaussian", "attention", "detectors", "interventions")
+MOST_BYTES = 3_000_000
+
+
+@pytest.mark.parametrize(("arguments", "answer"), list(commands((DOCS / "quickstart.md").read_text())))
+def test_a_command_of_the_quick_start_answers_as_shown(arguments: list[str], answer: str) -> None:
+    printed = answer_of(arguments)
+    assert agree(answer, printed), printed
+
+
+@pytest.mark.parametrize(
+    "page", ["quickstart.md", *(f"mathematics/{p.name}" for p in (DOCS / "mathematics").glob("*"))]
+)
+def test_python_on_a_page_prints_what_the_page_says(page: str) -> None:
+    run_page(DOCS / page, {})
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda path: path.stem)
+def test_every_decimal_in_a_tutorials_prose_is_printed_by_its_code(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    printed = " ".join(block.text for block in blocks(text) if block.language == "text")
+    known = set(re.findall(r"\d+\.\d+", printed)) | {"2601.10266"}
+    told = re.sub(r"S\d\.\d+", " ", prose(text))
+    assert set(re.findall(r"\d+\.\d+", told)) <= known
+
+
+def test_every_output_on_a_tutorial_is_filled_in() -> None:
+    for page in TUTORIALS:
+        for block in blocks(page.read_text()):
+            assert block.printed is None or block.printed.strip(), f"{page.name}:{block.line} has an empty answer"
+
+
+def test_corrections_are_those_of_the_ledger() -> None:
+    text = (DOCS / "mathematics" / "corrections.md").read_text()
+    ids = re.findall(r"^\| ([\dS][\w.]*) \|", text, re.MULTILINE)
+    known = [re.split(r"[-/]", claim.id)[0] for claim in ledger()]
+    assert len(ids) > 20
+    assert set(ids) <= set(known)
+
+
+def test_every_image_is_shown_and_every_shown_image_is_there() -> None:
+    shown = {name for page in PAGES for name in re.findall(r"images/([\w-]+)\.\*", page.read_text())}
+    there = {path.stem for path in (DOCS / "images").iterdir()}
+    assert shown == there
+    assert sum(path.stat().st_size for path in (DOCS / "images").iterdir()) < MOST_BYTES
+
+
+@pytest.mark.parametrize("page", [*LENS_PAGES, "validation"])
+def test_the_page_of_a_lens_shows_a_figure_and_says_how_to_read_it(page: str) -> None:
+    text = (DOCS / f"{page}.md").read_text()
+    assert "## How to read the figure" in text
+    assert "images/" in text
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([\w./-]+\.md)(?:#[\w-]+)?\)", page.read_text()):
+            assert (page.parent / target).is_file(), f"{page.name} links to {target}"
+
+
+def test_no_page_is_left_out_of_the_contents() -> None:
+    listed = {DOCS / "index.md"}
+    for page in PAGES:
+        for block in blocks(page.read_text()):
+            if block.language == "{toctree}":
+                entries = [line for line in block.text.splitlines() if line and not line.startswith(":")]
+                listed |= {found for entry in entries for found in page.parent.glob(f"{entry}.md")}
+    assert set(PAGES) == listed
+
+
+def test_every_public_package_has_its_reference() -> None:
+    pages = "\n".join(path.read_text() for path in (DOCS / "reference").glob("*.md"))
+    named = dict(re.findall(r"\{package-reference\} ([\w.]+)\n(:modules:)?", pages))
+    source = Path(import_module("headspan").__file__ or "").parent
+    folders = {path.parent.relative_to(source.parent) for path in source.rglob("__init__.py")}
+    packages = {".".join(folder.parts) for folder in folders} - {"headspan.cli", "headspan.demo"}
+    inside = {name for name in packages if any(name.startswith(f"{top}.") and whole for top, whole in named.items())}
+    assert packages - inside - set(named) == {"headspan.checkpoint.hub"}

@@ -1,0 +1,65 @@
+"""Models of one layer, of one head, and results without findings: reports and comparisons of what is barely there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import headspan
+from headspan.lenses import LENSES, compare
+from headspan.report import report
+from headspan.report.compare_page import compare_page
+from headspan.report.report import write_report
+from tests.families.tiny_models import COMMON, Case
+from tests.unit.test_drift import noisy
+
+QUICK = ("ranks", "affinity", "similarity", "spectra")
+
+
+def small(change=None, **settings) -> headspan.Checkpoint:
+    import torch
+
+    shape = {"n_embd": 16, "n_head": 2, "n_layer": 1, "n_positions": 8, **settings}
+    model = Case("gpt2", "gpt2", {**COMMON, **shape}).model()
+    if change is not None:
+        with torch.no_grad():
+            change([block.attn for block in model.h])
+    return headspan.open(model)
+
+
+@pytest.fixture
+def _few_lenses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "LENSES", {name: LENSES[name] for name in QUICK})
+
+
+SHAPES = [{"n_layer": 1}, {"n_layer": 2, "n_head": 1}, {"n_layer": 1, "n_head": 1}]
+
+
+@pytest.mark.usefixtures("_few_lenses")
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_report_of_a_smallest_model_is_written(shape: dict[str, int], tmp_path: Path) -> None:
+    html = write_report(small(**shape), tmp_path / "r.html").read_text()
+    assert "What stands out" in html
+    assert ("nothing composes" in html) == (shape["n_layer"] == 1)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_smallest_models_are_compared(shape: dict[str, int]) -> None:
+    result = compare.compute(small(**shape).heads(), small(noisy, **shape).heads(), draws=3)
+    html = compare_page(result)
+    assert "What moved" in html
+    assert "Left out: " in html
+
+
+@pytest.mark.usefixtures("_few_lenses")
+def test_a_report_without_findings_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "findings_of", lambda lens, result: [])
+    html = write_report(small(), tmp_path / "r.html").read_text()
+    assert "No analysis found anything to remark on." in html
+
+
+def test_a_comparison_without_findings_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headspan.report.compare_page.findings_of", lambda lens, result: [])
+    result = compare.compute(small().heads(), small(noisy).heads(), draws=3)
+    assert "Nothing to remark on." in compare_page(result)

@@ -27,10 +27,13 @@ from headspan.lab.source import Source
 from headspan.lab.trainer import train
 from headspan.lab.transition import mean_interval, transition
 from headspan.lenses.saving import without_nan
+from headspan.threads import one_thread
 
 FINAL_SEQUENCES, FINAL_SEED = 1_000, 2_000_000
 LEARNED = 0.9
 """OOD accuracy that counts as having learned the rule."""
+ONE_THREAD_WIDTH = 256
+"""Up to this d_model a second thread waits more than it works: `smoke` took 55 s of CPU time on two and 31 on one."""
 Views = Callable[[str, int], AbstractContextManager[View]]
 
 
@@ -64,7 +67,8 @@ def final_accuracies(model: LabModel, recipe: Recipe) -> dict[str, float]:
 def run_once(recipe: Recipe, folder: Path, views: Views = no_view) -> Run:
     """Train, or take a run up again, and write its record and result."""
     files = RunFolder(folder)
-    with views(f"seed {recipe.seed}", recipe.steps) as view:
+    threads = one_thread() if recipe.shape.d_model <= ONE_THREAD_WIDTH else nullcontext()
+    with views(f"seed {recipe.seed}", recipe.steps) as view, threads:
         progress = train(recipe, folder, view)
     track = track_dataset(recipe, progress.rows)
     write_track(track, files.track_file)

@@ -201,3 +201,9 @@ def test_a_sketch_is_printed_and_written_like_other_results(tmp_path: Path) -> N
 def test_a_budget_smaller_than_the_program_is_refused() -> None:
     with pytest.raises(HeadspanError, match=r"the program itself takes .* allow at least"):
         run("affinity", "synthetic:tiny", "--memory", "1MB")
+
+
+@pytest.mark.parametrize("option", [("--metric", "cs"), ("--robustness",), ("--sensitivity",), ("--delta", "1")])
+def test_what_a_sketch_cannot_do_is_refused_rather_than_left_out(option: tuple[str, ...]) -> None:
+    with pytest.raises(HeadspanError, match="--sketch finds pairs by the projection kernel"):
+        run("affinity", "demo", "--sketch", *option)

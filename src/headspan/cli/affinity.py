@@ -71,6 +71,11 @@ def affinity(
 
     if metric not in METRICS or null not in lens.NULLS or top < 1:
         raise ShapeError("--metric is pk, cs or both; --null is haar or anticausal; --top is at least 1")
+    if sketch and (metric == "cs" or robustness or sensitivity or delta):
+        raise ShapeError(
+            "--sketch finds pairs by the projection kernel of the weights as they are; it goes without --metric cs, "
+            "--robustness, --sensitivity and --delta"
+        )
     check_figures(figures, figure_format)
     if output is not None:
         check_writable(output, (*ENDINGS, ".graphml"))

@@ -66,6 +66,7 @@ def affinity(
     from headspan.heads.memory import working_memory
     from headspan.lenses import affinity as lens
     from headspan.lenses.affinity import sketch as sketched
+    from headspan.lenses.affinity.head_classes import default_labels
     from headspan.lenses.affinity.tables import as_json as document
     from headspan.lenses.saving import ENDINGS, without_nan
 
@@ -90,7 +91,7 @@ def affinity(
         result = lens.compute(heads, pairings=pairing, metrics=METRICS[metric], delta=delta, memory=budget)
     extra = _class_extras(result, classes, top)
     extra |= _stability_extras(result, heads, top, delta, robustness, sensitivity)
-    save_figures("affinity", result, figures, figure_format, dark)
+    save_figures("affinity", result, figures, figure_format, dark, classes or default_labels(heads))
     if output is not None:
         _save(result, output, top, null)
     if as_json:

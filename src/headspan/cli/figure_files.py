@@ -10,6 +10,8 @@ import typer
 if TYPE_CHECKING:
     import xarray as xr
 
+    from headspan.lenses.affinity.head_classes import HeadClasses
+
 Figures = Annotated[
     Path | None, typer.Option("--figures", metavar="DIR", help="Also write the figures into this folder, as images.")
 ]
@@ -25,13 +27,22 @@ def check_figures(folder: Path | None, form: str) -> None:
         check_figure_files(folder, form)
 
 
-def save_figures(lens: str, result: xr.Dataset | xr.DataTree, folder: Path | None, form: str, dark: bool) -> None:
-    """Write the figures of a result, where a folder was named."""
+def save_figures(
+    lens: str,
+    result: xr.Dataset | xr.DataTree,
+    folder: Path | None,
+    form: str,
+    dark: bool,
+    classes: HeadClasses | None = None,
+) -> None:
+    """Write the figures of a result, where a folder was named, coloured by classes of heads where there are any."""
     if folder is None:
         return
-    from headspan.figures import figures_of
+    from headspan.report.lens_figures import lens_figures
 
-    write_all({(lens, name): figure for name, figure in figures_of(lens, result).items()}, folder, form, dark)
+    write_all(
+        {(lens, name): figure for name, figure in lens_figures(lens, result, classes).items()}, folder, form, dark
+    )
 
 
 def write_all(figures: dict[tuple[str, str], object], folder: Path, form: str, dark: bool) -> None:

@@ -30,6 +30,7 @@ def report(
     """Run every analysis that applies to a checkpoint and write one HTML page that opens offline."""
     from headspan.atomic import check_writable, refuse_existing
     from headspan.checkpoint import open_checkpoint
+    from headspan.report.classes_of_heads import page_classes
     from headspan.report.kept_results import KeptResults
     from headspan.report.lens_figures import lens_figures
     from headspan.report.report import write_report
@@ -41,12 +42,7 @@ def report(
     kept = KeptResults.of(checkpoint.heads(stack=stack))
     if fresh:
         kept.clear()
-    drawn: dict[tuple[str, str], Any] = {}
-
-    def watch(lens: str, result: Any) -> None:
-        if figures is not None:
-            drawn.update({(lens, name): figure for name, figure in lens_figures(lens, result).items()})
-
+    results: dict[str, Any] = {}
     path = write_report(
         checkpoint,
         output,
@@ -54,8 +50,12 @@ def report(
         stack=stack,
         also=also or (),
         kept=kept,
-        watch=watch,
+        watch=results.__setitem__,
     )
     if figures is not None:
+        classes = next(iter(page_classes(checkpoint.heads(stack=stack), results)), None)
+        drawn = {
+            (lens, name): one for lens in results for name, one in lens_figures(lens, results[lens], classes).items()
+        }
         write_all(drawn, figures, figure_format, dark)
     typer.echo(f"Report written to {path.resolve()}")

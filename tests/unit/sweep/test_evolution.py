@@ -17,6 +17,7 @@ from headspan.findings import findings_of
 from headspan.sweep.evolution import as_json, evolution
 from headspan.sweep.evolution.axis import Axis
 from headspan.sweep.evolution.change_points import change_points, explained_by_chance
+from headspan.sweep.evolution.curves import Curve, _distinct
 from headspan.sweep.evolution.page import write_page
 from headspan.sweep.evolution.wiring import _times
 
@@ -212,3 +213,19 @@ def test_one_step_evolves_nowhere() -> None:
 def test_a_store_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["evolution", str(tmp_path / "none")])
     assert "there is no sweep in" in str(done.exception)
+
+
+def test_a_table_and_its_mean_are_one_quantity_and_the_one_with_chance_stays(course: xr.DataTree) -> None:
+    for model in course.children.values():
+        rows = model["quantities"]["value"].values
+        same = [(i, j) for i in range(len(rows)) for j in range(i) if np.allclose(rows[i], rows[j], 1e-9, 0, True)]
+        across = model["quantities"]["lens"].values
+        assert all(across[i] != across[j] for i, j in same)
+
+
+def test_of_equal_curves_the_one_with_a_chance_value_stays() -> None:
+    steps, values, none = np.arange(3), np.array([1.0, 2.0, 3.0]), np.full(3, np.nan)
+    table = Curve("affinity", "kernel", steps, values, none)
+    mean = Curve("affinity", "mean", steps, values * (1 + 1e-12), np.ones(3))
+    other = Curve("affinity", "other", steps, values + 1, none)
+    assert [curve.name for curve in _distinct([table, mean, other])] == ["mean", "other"]

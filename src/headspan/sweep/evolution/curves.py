@@ -1,7 +1,7 @@
 """Every lens over steps: each quantity of a lens's result, averaged over layers and heads, as one curve.
 
 A quantity is a variable of floats that is neither a chance value, a spread nor a p-value. Its chance value, where the
-lens has one, becomes a second curve beside it. Quantities that never change are left out.
+lens has one, becomes a second curve beside it. Quantities that never change are left out, and of equal ones all but one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,17 @@ def curves(lenses: xr.DataTree, model: str) -> Iterator[Curve]:
             if "step" not in dataset.dims or dataset.sizes["step"] < 2:
                 continue
             path = node.path.removeprefix(tree.path).strip("/")
-            yield from _of_node(lens, path, dataset.sel(model=model))
+            yield from _distinct(list(_of_node(lens, path, dataset.sel(model=model))))
+
+
+def _distinct(found: list[Curve]) -> list[Curve]:
+    """Each curve once: a lens may hold a table and its mean. The one with a chance value stays, else the first."""
+    kept: dict[int, Curve] = {}
+    for place in sorted(range(len(found)), key=lambda place: bool(np.isnan(found[place].chance).all())):
+        values = found[place].values
+        if not any(np.allclose(values, other.values, rtol=1e-9, atol=0, equal_nan=True) for other in kept.values()):
+            kept[place] = found[place]
+    return [kept[place] for place in sorted(kept)]
 
 
 def _of_node(lens: str, path: str, node: xr.Dataset) -> Iterator[Curve]:

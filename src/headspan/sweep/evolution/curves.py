@@ -1,7 +1,8 @@
 """Every lens over steps: each quantity of a lens's result, averaged over layers and heads, as one curve.
 
 A quantity is a variable of floats that is neither a chance value, a spread nor a p-value. Its chance value, where the
-lens has one, becomes a second curve beside it. Quantities that never change are left out, and of equal ones all but one.
+lens has one, becomes a second curve beside it. Quantities that never change are left out, and of
+equal ones all but one.
 """
 
 from __future__ import annotations

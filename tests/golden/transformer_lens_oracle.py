@@ -31,6 +31,8 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
+from filelock import FileLock
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".venv-transformer-lens"
 # A newer torch would bring gigabytes of CUDA; constraints.txt pins it too, this says why it must stay pinned.
@@ -48,8 +50,15 @@ class NoOracle(Exception):
 
 
 def environment(extra: Sequence[str] = ()) -> Path:
-    """The other environment's Python; made on first use, and again when the requirements or constraints change."""
-    wanted = sorted({*REQUIREMENTS, *extra})
+    """The other environment's Python; made on first use, and again when the requirements or constraints change.
+
+    Only one process makes it: two installations into one folder at once leave neither whole.
+    """
+    with FileLock(f"{FOLDER}.lock"):
+        return _made(sorted({*REQUIREMENTS, *extra}))
+
+
+def _made(wanted: Sequence[str]) -> Path:
     constraints = ROOT / "constraints.txt"
     python, marker = FOLDER / "bin" / "python", FOLDER / "installed.json"
     have = json.loads(marker.read_text()) if marker.is_file() else {}

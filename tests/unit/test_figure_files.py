@@ -7,10 +7,13 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
+from typer.testing import CliRunner
 
+from headspan.cli.main import app
 from headspan.errors import HeadspanError
 from headspan.figures.theme import printed, styled
-from headspan.report import figure_files
+from headspan.lenses import LENSES
+from headspan.report import figure_files, report
 from headspan.report.figure_files import PRINTED_SCALE, WIDTH, write_figure_files
 
 
@@ -95,3 +98,31 @@ def test_what_cannot_be_written_is_refused_before_anything_is_drawn(
 def test_no_figures_make_no_folder(tmp_path: Path) -> None:
     assert write_figure_files({}, tmp_path / "none") == []
     assert not (tmp_path / "none").exists()
+
+
+def drawn_by(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], go.Figure]:
+    """What a command would write as image files."""
+    given: dict[tuple[str, str], go.Figure] = {}
+    monkeypatch.setattr(
+        figure_files, "write_figure_files", lambda figures, folder, form, dark: [given.update(figures) or folder]
+    )
+    CliRunner().invoke(app, arguments, catch_exceptions=False)
+    return given
+
+
+def class_names(diagram: go.Figure) -> set[str]:
+    return {name for trace in diagram.data for name in str(trace.name or "").split(", ")}
+
+
+def test_image_files_have_the_classes_that_were_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "classes.yaml").write_text("classes: {listener: [L1H6]}\n")
+    options = ["--labels", str(tmp_path / "classes.yaml"), "--figures", str(tmp_path / "out")]
+    drawn = drawn_by(["affinity", "demo", *options], monkeypatch)
+    assert "listener" in class_names(drawn["affinity", "Wiring diagram"])
+
+
+def test_image_files_of_a_report_have_the_classes_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "LENSES", {name: LENSES[name] for name in ("affinity", "detect")})
+    options = ["-o", str(tmp_path / "r.html"), "--figures", str(tmp_path / "out")]
+    drawn = drawn_by(["report", "demo", *options], monkeypatch)
+    assert "induction" in class_names(drawn["affinity", "Wiring diagram"])

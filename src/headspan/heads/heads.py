@@ -18,7 +18,7 @@ from headspan._version import __version__
 from headspan.checkpoint import Checkpoint, StoredStack
 from headspan.checkpoint.families import Projection, Stack
 from headspan.dims import ROLES, Fold, Positions, Role
-from headspan.errors import MissingTensor, ShapeError
+from headspan.errors import MemoryBudgetError, MissingTensor, ShapeError
 from headspan.heads import tables
 from headspan.heads.block import HeadBlock
 from headspan.heads.folding import NormWeights, checked_fold, fold_label
@@ -208,9 +208,22 @@ class Heads:
     def W_U(self) -> Float[Tensor, "d_model token"]:
         return tables.unembedding(self.reader)
 
+    def require_room_for(self, table: str, memory: int) -> None:
+        """Refuse to read W_E, W_pos or W_U where `memory` bytes do not hold it."""
+        needed = tables.table_bytes(self.reader, table)
+        if needed > memory:
+            raise MemoryBudgetError(
+                f"{table} takes {needed:,} bytes, and of the working memory {memory:,} are for it; raise the budget by "
+                f"{needed - memory:,} bytes or more"
+            )
+
     def mlp(self, layer: int) -> tables.MLPWeights:
         """The MLP matrices of one layer."""
         return tables.mlp_weights(self.reader, layer)
+
+    def mlp_matrices(self, layer: int) -> Iterator[Float[Tensor, "_ _"]]:
+        """The same matrices one after the other, without biases: what is read (gate and up, or one), then W_out."""
+        return tables.mlp_matrices(self.reader, layer)
 
     def norm(self, layer: int) -> NormWeights:
         """The norm before the attention of one layer (after it, in a post-norm model), as stored."""

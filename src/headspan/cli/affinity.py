@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 METRICS = {"pk": ("pk",), "cs": ("cs",), "both": ("pk", "cs")}
 
-
 Pairings = Annotated[
     str | None, typer.Option("--pairing", help="Pairings such as OQ,OK,OV (the default), or all.", show_default=False)
 ]

@@ -79,7 +79,7 @@ def score_distributions(result: xr.DataTree, metric: str | None = None) -> go.Fi
     figure, where = panels([pairing_name(pairing) for pairing in pairings], shared_yaxes=True, horizontal_spacing=0.03)
     for place, pairing in zip(where, pairings, strict=True):
         for trace in _distribution(pairing_node(result, pairing), pairing, metric):
-            trace.meta = {"pairing": pairing}
+            trace.meta = {"pairing": pairing} | ({"counts": metric} if trace.legendgroup == "composing" else {})
             trace.showlegend = trace.legendgroup != "composing" and place == (1, 1)
             figure.add_trace(trace, *place)
     figure.update_xaxes(title_text=METRIC_NAMES[metric], zeroline=False)
@@ -171,10 +171,12 @@ def hub_ranking(result: xr.DataTree, classes: Mapping[str, str] | None = None, c
             name=name,
             marker_color=colour,
             customdata=table["score"].to_numpy(np.float32),
+            meta={"side": side},
             hovertemplate=f"%{{y}}: {side} %{{x:.3g}}, hub score %{{customdata:.3g}}<extra></extra>",
         )
         figure.add_trace(bars)
     figure.update_xaxes(title_text=f"mean {METRIC_NAMES[metric]} above chance")
     figure.update_yaxes(showgrid=False)
     figure.update_layout(barmode="group", bargap=0.3, legend={"traceorder": "reversed", "y": 1, "yanchor": "bottom"})
+    figure.update_layout(meta={"hubs": {"metric": metric, "names": named, "count": count}})
     return styled(figure, "Hubs: heads that many heads reach and that reach many", 150 + 26 * max(len(table), 4))

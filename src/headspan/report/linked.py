@@ -27,6 +27,7 @@ SCRIPTS = (
     "panels.js",
     "figures.js",
     "naming.js",
+    "recount.js",
     "sieve.js",
     "marks.js",
     "wiring.js",

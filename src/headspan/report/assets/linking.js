@@ -8,11 +8,16 @@ headspan.linking = (() => {
     const place = headspan.figures.box(figure);
     views.set(figure, spec);
     if (headspan.pairs && spec.layout.meta?.wiring === "grid") return headspan.wiring.drawn(spec, view, place.clientWidth);
-    const data = headspan.state.filtered() ? spec.data.map((trace) => headspan.sieve.sieved(trace, view)) : spec.data;
+    const data = headspan.state.filtered() ? sifted(spec, view) : spec.data;
     if (!view.head) return {data, layout: spec.layout};
     const {traces, shapes} = headspan.marks.marks(data, view.head);
     const layout = {...spec.layout, shapes: [...(spec.layout.shapes ?? []), ...shapes]};
     return {data: [...data, ...traces], layout};
+  }
+
+  function sifted(spec, view) {
+    if (headspan.recount.figure(spec)) return headspan.recount.ranking(spec, view);
+    return spec.data.map((trace) => headspan.sieve.sieved(trace, view));
   }
 
   function clicked({points}) {

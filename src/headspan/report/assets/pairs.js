@@ -48,6 +48,19 @@ headspan.pairs = (() => {
     return found.slice(0, count).map((i) => pair(i, view.metric));
   }
 
+  /* Scores through one pairing, and all pairs with what is above chance, among those that the filters leave. */
+  function* scores(name, metric, view) {
+    for (let i = 0; i < length; i++)
+      if (pairing.at(i) === name && kept(i, view) && !Number.isNaN(score[metric].at(i))) yield score[metric].at(i);
+  }
+
+  function* excesses(metric, view) {
+    const chance = column(`${names[metric]}_chance`);
+    for (let i = 0; i < length; i++)
+      if (kept(i, view) && !Number.isNaN(score[metric].at(i)))
+        yield {src: src.at(i), dst: dst.at(i), pairing: pairing.at(i), excess: score[metric].at(i) - chance.at(i)};
+  }
+
   const into = (labels) => (i) => labels.includes(dst.at(i));
   const outOf = (label) => (i) => src.at(i) === label;
   const between = (a, b) => (i) => (src.at(i) === a && dst.at(i) === b) || (src.at(i) === b && dst.at(i) === a);
@@ -70,6 +83,6 @@ headspan.pairs = (() => {
     return [low, high];
   }
 
-  return {row, kept, pair, strongest, into, outOf, between, through, count, range, metrics: about.metrics,
+  return {row, kept, pair, strongest, scores, excesses, into, outOf, between, through, count, range, metrics: about.metrics,
     pairings: about.pairings, whole: about.whole};
 })();

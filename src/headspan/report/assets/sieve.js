@@ -35,6 +35,7 @@ headspan.sieve = (() => {
   function sieved(trace, view) {
     const pairing = trace.meta?.pairing;
     if (pairing && !view.pairings.includes(pairing)) return {...trace, visible: false};
+    if (headspan.recount.trace(trace)) return headspan.recount.density(trace, view);
     if (trace.meta?.src) return keeps(trace, [trace.meta.src, trace.meta.dst], view) ? trace : {...trace, visible: false};
     if (!headspan.naming.names(trace)) return trace;
     return trace.z ? cells(trace, view) : trace.x && trace.y ? points(trace, view) : trace;

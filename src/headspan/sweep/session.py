@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headspan.errors import StoreError
 from headspan.sweep.cluster import connected
 from headspan.sweep.description import Description, Settings, check_same_shape, description_file, kept_description
 from headspan.sweep.gathering import Gathering, write_group
@@ -195,7 +196,11 @@ def _swept(sweep: Sweep, asked: Sequence[Series], lenses: Sequence[str]) -> Summ
     ended = sweep.run("tasks", perform, waiting, str(store.parts))
     store.remove_leftovers()
     notes = sweep.gather([each for each in plans if each.model in now], lenses)
-    store.write_manifest(series, kept, sweep.settings, sweep.failures)
+    store.remove_leftovers()
+    try:
+        store.write_manifest(series, kept, sweep.settings, sweep.failures)
+    except StoreError as problem:  # said here all the same: on a full disk the list is what the user needs
+        notes.append(f"this list of failures is not in the store: {problem}")
     return Summary(
         store=store.path,
         done=sum(outcome.state == DONE for outcome in ended),

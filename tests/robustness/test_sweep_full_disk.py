@@ -1,0 +1,82 @@
+"""On a disk that is full, finished results survive, nothing is half-written, and the sweep goes on when there is room.
+
+The disk is really full: see `small_disk.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import xarray as xr
+
+from tests.robustness.small_disk import LENSES, LIMIT, command, ways
+from tests.robustness.sweep_models import part_bytes, write_series
+
+REFUSALS = {LIMIT: "File too large"}
+STEPS = 6
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the sweeps said of themselves, by way and state of the disk, and where their stores were copied to."""
+
+    folder: Path
+    summaries: dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    folder = tmp_path_factory.mktemp("full")
+    series = write_series(folder / "run", range(STEPS))
+    done = subprocess.run(command(series, folder), capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return Told(folder, json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("way", ways())
+def test_what_was_finished_before_the_disk_was_full_is_whole(way: str, told: Told) -> None:
+    summary, store = told.summaries[way]["full"], told.folder / way / "full"
+    kept, whole = part_bytes(store), part_bytes(told.folder / "whole")
+    assert STEPS <= len(kept) == summary["done"] < len(whole) == 2 * STEPS
+    assert kept.items() <= whole.items()
+    assert sum(summary["seen"].values()) == len(kept)
+    assert not list(store.rglob(".part-*"))
+
+
+@pytest.mark.parametrize("way", ways())
+def test_what_did_not_fit_is_listed_with_the_reason(way: str, told: Told) -> None:
+    summary = told.summaries[way]["full"]
+    named = [failure for failure in summary["failed"] if " of run at step " in failure["what"]]
+    assert len(named) == 2 * STEPS - summary["done"]
+    assert all(REFUSALS.get(way, "No space left on device") in failure["reason"] for failure in summary["failed"])
+    # A full disk ends the sweep, since all else would be computed in vain; one file too large for it does not.
+    assert {failure["state"] for failure in named} == ({"failed"} if way == LIMIT else {"failed", "not run"})
+
+
+@pytest.mark.parametrize("way", [way for way in ways() if way != LIMIT])
+def test_a_disk_that_is_full_when_groups_are_written_loses_nothing(way: str, told: Told) -> None:
+    summary, store = told.summaries[way]["fuller"], told.folder / way / "fuller"
+    assert {failure["what"] for failure in summary["failed"]} == {f"the group {lens} of run" for lens in LENSES}
+    assert part_bytes(store) == part_bytes(told.folder / "whole")
+    assert summary["seen"] == dict.fromkeys(LENSES, STEPS)
+    assert not list(store.rglob(".part-*"))
+
+
+@pytest.mark.parametrize("way", ways())
+def test_with_room_again_the_sweep_does_what_was_left_and_no_more(way: str, told: Told) -> None:
+    summaries, store = told.summaries[way], told.folder / way / "enough"
+    assert sum(summary["done"] for summary in summaries.values()) == 2 * STEPS
+    assert summaries["enough"]["failed"] == []
+    assert part_bytes(store) == part_bytes(told.folder / "whole")
+    for lens in LENSES:
+        trees = [
+            xr.open_datatree(place / "results.zarr" / "run" / lens, engine="zarr", chunks=None).load()
+            for place in (store, told.folder / "whole")
+        ]
+        xr.testing.assert_identical(*trees)

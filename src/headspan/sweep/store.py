@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -39,15 +40,17 @@ class Store:
     def claim(cls, path: Path, settings: Settings) -> Store:
         """The folder for a sweep: made, or found to hold one; refused if it holds anything else."""
         store = cls(path.expanduser().absolute())
-        if store.path.exists() and not store.path.is_dir():
-            raise StoreError(f"'{path}' is a file; -o names a folder for the results")
-        if store.manifest_file.is_file():
+        with _looking_into(path):
+            if store.path.exists() and not store.path.is_dir():
+                raise StoreError(f"'{path}' is a file; -o names a folder for the results")
+            begun = store.manifest_file.is_file()
+            if not begun and store.path.is_dir() and any(entry.name != "lock" for entry in store.path.iterdir()):
+                raise StoreError(f"the folder '{path}' is not empty and holds no sweep; choose another with -o")
+        if begun:
             store.check_settings(settings)
-        elif store.path.is_dir() and any(entry.name != "lock" for entry in store.path.iterdir()):
-            raise StoreError(f"the folder '{path}' is not empty and holds no sweep; choose another with -o")
         _make(store.parts)
         _make(store.checkpoints)
-        if not store.manifest_file.is_file():
+        if not begun:
             store.write_manifest((), (), settings)
         return store
 
@@ -55,7 +58,9 @@ class Store:
     def found(cls, path: Path) -> Store:
         """The folder of a sweep that exists."""
         store = cls(Path(path).expanduser().absolute())
-        if not store.manifest_file.is_file():
+        with _looking_into(path):
+            begun = store.manifest_file.is_file()
+        if not begun:
             raise StoreError(f"there is no sweep in '{path}'; make one with: headspan sweep SPEC -o {path}")
         store.manifest()
         return store
@@ -149,6 +154,14 @@ def merged_series(known: Iterable[Series], asked: Iterable[Series]) -> list[Seri
     series = [Series(model, dict(sorted(sources.items()))) for model, sources in merged.items()]
     check_places(series)
     return series
+
+
+@contextmanager
+def _looking_into(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise StoreError(f"cannot look into the store '{folder}': {problem.strerror or problem}") from problem
 
 
 def _make(folder: Path) -> None:

@@ -160,8 +160,8 @@ def _tree(gathering: Gathering, outline: Outline, arrays: Arrays) -> xr.DataTree
     return xr.DataTree.from_dict({"/": root.assign(facts).assign_attrs(attributes), **nodes})
 
 
-def write_group(gathering: Gathering, target: str, at_once: int = AT_ONCE) -> str:
-    """Write a group in place of the one before it; returns notes for the user, or nothing.
+def write_group(gathering: Gathering, target: str, at_once: int = AT_ONCE) -> list[str]:
+    """Write a group in place of the one before it; returns what to tell the user of it.
 
     `at_once` bytes of results are held at a time, or one step if that is larger.
     """
@@ -185,8 +185,8 @@ def write_group(gathering: Gathering, target: str, at_once: int = AT_ONCE) -> st
     return notes
 
 
-def _write(gathering: Gathering, place: Path, at_once: int) -> str:
-    """Lay a group out and put the values in; returns the names of variables that are left out."""
+def _write(gathering: Gathering, place: Path, at_once: int) -> list[str]:
+    """Lay a group out and put the values in; returns what is special about it."""
     dask_array: Any = import_module("dask.array")
     zarr: Any = import_module("zarr")
     reader = StepReader(gathering, at_once)
@@ -201,7 +201,9 @@ def _write(gathering: Gathering, place: Path, at_once: int) -> str:
     group = zarr.open_group(place, mode="r+", zarr_format=2, use_consolidated=False)
     _fill({(path, name): group[f"{path}/{name}".lstrip("/")] for path, name in stacked}, outline, reader)
     zarr.consolidate_metadata(place, zarr_format=2)
-    return str(tree.attrs["left_out_variables"])
+    left_out, versions = outline.left_out(), outline.versions()
+    notes = [f"leaves out {', '.join(sorted(left_out))}"] if left_out else []
+    return notes + ([f"joins results of headspan {' and '.join(versions)}"] if len(versions) > 1 else [])
 
 
 def _chunks(shape: tuple[int, ...], dtype: np.dtype[Any], steps: int) -> tuple[Any, ...]:

@@ -110,6 +110,11 @@ class Outline:
             if not self._fits(one)
         ]
 
+    def versions(self) -> list[str]:
+        """The versions of headspan that computed the steps."""
+        found = {attrs.get("headspan_version") for node in self.nodes.values() for attrs in node.attrs}
+        return sorted(str(version) for version in found if version is not None)
+
     def _whole(self, node: NodeOutline) -> bool:
         return len(node.attrs) == len(self.steps)
 

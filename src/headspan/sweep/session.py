@@ -121,10 +121,10 @@ class Sweep:
                     stale[str(place)] = gathering
         pairs = [(gathering, place) for place, gathering in stale.items()]
         ended = self.run("groups", _write_group, pairs)
-        return [f"{_label(one.item)} leaves out {one.value}" for one in ended if one.state == DONE and one.value]
+        return [f"{_label(one.item)} {note}" for one in ended if one.state == DONE for note in one.value]
 
 
-def _write_group(pair: tuple[Gathering, str]) -> str:
+def _write_group(pair: tuple[Gathering, str]) -> list[str]:
     return write_group(*pair)
 
 

@@ -54,7 +54,7 @@ def test_a_group_is_the_same_in_however_many_pieces_it_is_written(
     monkeypatch.setattr(module, "LARGEST_CHUNK", 64)
     made_of = series(tmp_path, 7)
     assert 7 * (tmp_path / "0.npz").stat().st_size > 9_000 > 2 * (tmp_path / "0.npz").stat().st_size
-    assert write_group(made_of, str(tmp_path / "group"), at_once) == ""
+    assert write_group(made_of, str(tmp_path / "group"), at_once) == []
     kept, joined = opened(tmp_path / "group"), gathered(made_of)
     xr.testing.assert_identical(kept, joined)
     for step in range(7):
@@ -79,6 +79,17 @@ def test_writing_a_group_again_changes_nothing_and_leaves_nothing(tmp_path: Path
 def test_texts_of_different_length_are_joined_whole(tmp_path: Path) -> None:
     write_group(series(tmp_path, 5), str(tmp_path / "group"), 1)
     assert list(opened(tmp_path / "group")["word"].values[0, :, 0]) == ["x" * (step + 1) for step in range(5)]
+
+
+def test_what_is_special_about_a_group_is_told(tmp_path: Path) -> None:
+    made_of = series(tmp_path, 2)
+    older = {path: node.assign_attrs(headspan_version="0.1") for path, node in result(0).items()}
+    newer = {path: node.assign_attrs(headspan_version="0.2") for path, node in result(1).items()}
+    newer["deep/node"] = newer["deep/node"].drop_vars("count")
+    write_part(tmp_path / "0.npz", Part(older))
+    write_part(tmp_path / "1.npz", Part(newer))
+    told = write_group(made_of, str(tmp_path / "group"))
+    assert told == ["leaves out deep/node/count", "joins results of headspan 0.1 and 0.2"]
 
 
 def peak(folder: Path, n_steps: int, at_once: int) -> int:

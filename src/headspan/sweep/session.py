@@ -195,7 +195,7 @@ def _swept(sweep: Sweep, asked: Sequence[Series], lenses: Sequence[str]) -> Summ
     waiting = unfinished(tasks, store.parts)
     ended = sweep.run("tasks", perform, waiting, str(store.parts))
     store.remove_leftovers()
-    notes = sweep.gather([each for each in plans if each.model in now], lenses)
+    notes = _silent(ended) + sweep.gather([each for each in plans if each.model in now], lenses)
     store.remove_leftovers()
     try:
         store.write_manifest(series, kept, sweep.settings, sweep.failures)
@@ -210,6 +210,18 @@ def _swept(sweep: Sweep, asked: Sequence[Series], lenses: Sequence[str]) -> Summ
         obstacles={each.model: each.obstacles for each in plans if each.obstacles},
         notes=notes,
     )
+
+
+def _silent(ended: Sequence[Outcome]) -> list[str]:
+    """Which lenses had nothing to say of which steps, and why, as sentences."""
+    steps: dict[tuple[str, str, str], set[int]] = {}
+    for outcome in ended:
+        if outcome.state == DONE and outcome.value:
+            steps.setdefault((outcome.item.lens, outcome.item.model, outcome.value), set()).add(outcome.item.step)
+    return [
+        f"{lens} has nothing to say of {model} at step {', '.join(map(str, sorted(at)))}: {reason}"
+        for (lens, model, reason), at in steps.items()
+    ]
 
 
 def _known(sweep: Sweep, described: Mapping[str, Description], source: str) -> Description | None:

@@ -68,7 +68,7 @@ def _print(result: xr.DataTree) -> None:
         clear = clear.isel(quantity=clear["p_value"].argsort(kind="stable").values[:SHOWN]).sortby("change")
         rows = [
             [
-                str(row["quantity"].values),
+                str(row["words"].values),
                 f"{float(row['change']):.0f}",
                 f"{float(row['low']):.0f} to {float(row['high']):.0f}" if row["low"] == row["low"] else "-",
                 f"{float(row['before']):.3g}",

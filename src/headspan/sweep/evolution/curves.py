@@ -1,8 +1,8 @@
 """Every lens over steps: each quantity of a lens's result, averaged over layers and heads, as one curve.
 
-A quantity is a variable of floats that is neither a chance value, a spread nor a p-value. Its chance value, where the
-lens has one, becomes a second curve beside it. Quantities that never change are left out, and of
-equal ones all but one.
+A quantity is a variable of floats that is neither a chance value, a spread, a p-value nor a place on a map of heads,
+whose mean says nothing. Its chance value, where the lens has one, becomes a second curve beside it. Quantities that
+never change are left out, and of equal ones all but one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from headspan.sweep.evolution.words import ROLE_END, all_in_words
+
 NOT_A_QUANTITY = re.compile(
     r"(chance|_sd(_|$)|_z(_|$)|p_value|q_value|log_p|expected|unrelated|typical|density|histogram|_low$|_high$|"
-    r"^n_pairs|^anticausal|identical_to|previous_step|_before|_after|^std$|^edge|^sigma|^direction_)"
+    r"^n_pairs|^anticausal|identical_to|previous_step|_before|_after|^std$|^edge|^sigma|^direction_|"
+    r"cluster$|^linkage$|^mds$|tsne|^random_change$)"
 )
-ROLE_END = re.compile(r"^(?P<name>.+)_(?P<role>[QKVO])$")
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ def curve_dataset(found: list[Curve], steps: np.ndarray) -> xr.Dataset:
         coords={
             "quantity": [f"{curve.lens} {curve.name}" for curve in found],
             "lens": ("quantity", [curve.lens for curve in found]),
+            "words": ("quantity", all_in_words([(curve.lens, curve.name) for curve in found])),
             "step": np.asarray(steps),
         },
     )

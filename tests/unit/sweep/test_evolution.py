@@ -15,6 +15,7 @@ from headspan.errors import HeadspanError
 from headspan.figures import figures_of
 from headspan.findings import findings_of
 from headspan.sweep.evolution import as_json, evolution
+from headspan.sweep.evolution import curves as curves_module
 from headspan.sweep.evolution.axis import Axis
 from headspan.sweep.evolution.change_points import change_points, explained_by_chance
 from headspan.sweep.evolution.curves import Curve, _distinct
@@ -230,3 +231,13 @@ def test_of_equal_curves_the_one_with_a_chance_value_stays() -> None:
     mean = Curve("affinity", "mean", steps, values * (1 + 1e-12), np.ones(3))
     other = Curve("affinity", "other", steps, values + 1, none)
     assert [curve.name for curve in _distinct([table, mean, other])] == ["mean", "other"]
+
+
+def test_a_mean_is_the_same_however_many_steps_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(2).normal(size=(7, 3, 11))
+    values[2], values[4, 1] = np.nan, np.nan
+    variable = xr.DataArray(values.transpose(1, 0, 2), dims=("layer", "step", "head"))
+    whole = curves_module._mean(variable)
+    np.testing.assert_allclose(whole, [np.nan if step == 2 else np.nanmean(values[step]) for step in range(7)])
+    monkeypatch.setattr(curves_module, "AT_ONCE", 3 * values[0].nbytes)
+    np.testing.assert_array_equal(curves_module._mean(variable), whole)

@@ -22,6 +22,9 @@ NOT_A_QUANTITY = re.compile(
     r"cluster$|^linkage$|^mds$|tsne|^random_change$)"
 )
 
+AT_ONCE = 64_000_000
+"""Bytes of a variable that are read at a time."""
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -79,7 +82,14 @@ def _by_metric(variable: xr.DataArray) -> Iterator[tuple[str, xr.DataArray]]:
 
 
 def _mean(variable: xr.DataArray) -> np.ndarray:
-    """The mean over everything but steps, of what is defined."""
+    """The mean over everything but steps, of what is defined; some steps at a time, since series may be long."""
+    n_steps = variable.sizes["step"]
+    together = max(1, AT_ONCE * n_steps // max(1, variable.nbytes))
+    blocks = [variable.isel(step=slice(start, start + together)) for start in range(0, n_steps, together)]
+    return np.concatenate([_mean_of_block(block) for block in blocks])
+
+
+def _mean_of_block(variable: xr.DataArray) -> np.ndarray:
     rows = variable.transpose("step", ...).values.reshape(variable.sizes["step"], -1)
     known = np.isfinite(rows)
     total, count = np.where(known, rows, 0.0).sum(1), known.sum(1)

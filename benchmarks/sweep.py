@@ -1,7 +1,7 @@
 """What a sweep adds to a lens: CPU time per task over opening a checkpoint and calling the lens; 1 against 2 workers.
 
 The checkpoints are the embedded model with noise added. Overhead is CPU time of one process, in turns; the number of
-workers is compared by the wall time of a whole sweep, starting the workers included and left out.
+workers is compared by wall time once workers have started, that of tasks and that of the whole sweep.
 """
 
 from __future__ import annotations

@@ -89,6 +89,8 @@ def main(series: str, folder: str, *chosen: str) -> None:
             for state, size in sizes(way, Path(folder) / "whole").items():
                 allow(way, disk, size)
                 summary = run_sweep(series, disk / "store", lenses=LENSES, client=client).as_json()
+                # A task that was under way when the sweep stopped may yet find room; the worker has one thread.
+                client.submit(int, pure=False).result()
                 limit_files()
                 seen = {lens: len(tree["step"]) for lens, tree in open_store(disk / "store")["run"].children.items()}
                 told.setdefault(way, {})[state] = {**summary, "seen": seen}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
 def test_what_was_finished_before_the_disk_was_full_is_whole(way: str, told: Told) -> None:
     summary, store = told.summaries[way]["full"], told.folder / way / "full"
     kept, whole = part_bytes(store), part_bytes(told.folder / "whole")
-    assert STEPS <= len(kept) == summary["done"] < len(whole) == 2 * STEPS
+    assert 0 < len(kept) < len(whole) == 2 * STEPS
+    # A task that was under way when the sweep stopped may yet find room.
+    assert summary["done"] <= len(kept) <= summary["done"] + 1
     assert kept.items() <= whole.items()
     assert sum(summary["seen"].values()) == len(kept)
     assert not list(store.rglob(".part-*"))
@@ -71,7 +74,9 @@ def test_a_disk_that_is_full_when_groups_are_written_loses_nothing(way: str, tol
 @pytest.mark.parametrize("way", ways())
 def test_with_room_again_the_sweep_does_what_was_left_and_no_more(way: str, told: Told) -> None:
     summaries, store = told.summaries[way], told.folder / way / "enough"
-    assert sum(summary["done"] for summary in summaries.values()) == 2 * STEPS
+    for before, after in pairwise(summaries):
+        assert summaries[after]["reused"] == len(part_bytes(told.folder / way / before))
+        assert summaries[after]["done"] == 2 * STEPS - summaries[after]["reused"]
     assert summaries["enough"]["failed"] == []
     assert part_bytes(store) == part_bytes(told.folder / "whole")
     for lens in LENSES:

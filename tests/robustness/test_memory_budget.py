@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,7 +11,11 @@ import textwrap
 
 import pytest
 
-SHAPE = {
+import headspan
+from headspan.errors import MemoryBudgetError
+from headspan.lenses import LENSES
+
+DEEP = {
     "model_type": "llama",
     "num_hidden_layers": 36,
     "num_attention_heads": 8,
@@ -18,13 +23,17 @@ SHAPE = {
     "intermediate_size": 256,
     "vocab_size": 512,
 }
-WHOLE = 36 * 4 * 1024**2 * 8
-"""Bytes of the attention in double precision, which these lenses compute in."""
+"""Much attention: 1.2 GB in double precision, which these lenses compute in."""
+WIDE = DEEP | {"num_hidden_layers": 2, "intermediate_size": 16_384, "vocab_size": 40_000}
+"""Large matrices around it: 1.2 GB too."""
 BUDGET = 900 * 10**6
-OPTIONS = {
-    "ranks": {},
-    "affinity": {"metrics": ["pk"], "draws": 10},
-    "affinity of both scores": {"draws": 10, "pairings": "OV"},
+CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
+    "ranks": (DEEP, {}),
+    "spectra": (WIDE, {}),
+    "positions": (WIDE, {}),
+    "similarity": (DEEP, {"space": "qk", "qk_rank": 40, "maps": False}),
+    "affinity": (DEEP, {"metrics": ["pk"], "draws": 10}),
+    "affinity of both scores": (DEEP, {"draws": 10, "pairings": "OV"}),
 }
 PROGRAM = """
     import json, sys
@@ -45,11 +54,11 @@ PROGRAM = """
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
-@pytest.mark.parametrize("case", OPTIONS)
+@pytest.mark.parametrize("case", CASES)
 def test_a_lens_keeps_to_its_budget_on_a_model_larger_than_it(case: str) -> None:
-    arguments = [case.split()[0], json.dumps(OPTIONS[case]), json.dumps(SHAPE), json.dumps(BUDGET)]
+    shape, options = CASES[case]
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM), *arguments],
+        [sys.executable, "-c", textwrap.dedent(PROGRAM), case.split()[0], *map(json.dumps, (options, shape, BUDGET))],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -57,7 +66,28 @@ def test_a_lens_keeps_to_its_budget_on_a_model_larger_than_it(case: str) -> None
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert WHOLE > BUDGET
+    assert whole(shape) > BUDGET
     assert found["peak"] <= BUDGET, f"{case}: peak {found['peak']:,} of {BUDGET:,}"
-    if case.startswith("affinity"):
+    if case.startswith(("affinity", "similarity")):
         assert found["scratch"] > 0
+
+
+def whole(shape: dict[str, object]) -> int:
+    """Bytes of all weights in double precision."""
+    return 8 * sum(math.prod(info.shape) for info in headspan.synthetic(shape).store.infos.values())
+
+
+@pytest.mark.parametrize(
+    ("lens", "budget", "message"),
+    [
+        ("positions", "3MB", "W_E takes .* raise the budget by"),
+        ("positions", "6MB", "directions in 512 dimensions need .* raise the memory budget"),
+        ("spectra", "3MB", "W_E takes .* raise the budget by"),
+        ("similarity", "1MB", "the spaces of one layer need .* raise the memory budget"),
+    ],
+)
+def test_what_a_budget_cannot_hold_is_refused_by_its_size(lens: str, budget: str, message: str) -> None:
+    shape = DEEP | {"num_hidden_layers": 2, "hidden_size": 512, "vocab_size": 1024}
+    options = {"matrices": "W_E"} if lens == "spectra" else {}
+    with pytest.raises(MemoryBudgetError, match=message):
+        LENSES[lens].compute(headspan.synthetic(shape).heads(), memory=budget, **options)

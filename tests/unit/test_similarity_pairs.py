@@ -69,13 +69,13 @@ def test_tables_are_symmetric_with_a_zero_diagonal_that_has_no_chance(result: xr
 
 
 def test_a_small_memory_budget_changes_nothing(grouped: headspan.Heads) -> None:
-    plenty, little = quick(grouped), quick(grouped, memory="30kB")
+    plenty, little = quick(grouped), quick(grouped, memory="70kB")
     for name in ("distance", "layer_distance", "angles_RQ_RK", "projection_kernel_others"):
         np.testing.assert_allclose(plenty[name], little[name], atol=1e-12)
 
 
 def test_a_budget_below_one_layer_is_refused(grouped: headspan.Heads) -> None:
-    with pytest.raises(MemoryBudgetError, match="one layer needs"):
+    with pytest.raises(MemoryBudgetError, match="one layer need"):
         quick(grouped, memory=1000)
     S = random_subspaces((2,), 16, 4, seed=0)
     with pytest.raises(MemoryBudgetError, match="one pair of heads needs"):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Memory, Model, Output, Stack
-from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import delivery
+from headspan.cli.figure_files import image_files
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -19,89 +20,123 @@ if TYPE_CHECKING:
 
 METRICS = {"pk": ("pk",), "cs": ("cs",), "both": ("pk", "cs")}
 
+Pairings = Annotated[
+    str | None, typer.Option("--pairing", help="Pairings such as OQ,OK,OV (the default), or all.", show_default=False)
+]
+Metric = Annotated[str, typer.Option("--metric", help="pk (projection kernel), cs (composition score) or both.")]
+Top = Annotated[int, typer.Option("--top", help="How many pairs to show for each pairing.")]
+Null = Annotated[str, typer.Option("--null", help="Null of the p-values shown: haar or anticausal.")]
+Labels = Annotated[
+    str | None,
+    typer.Option(
+        "--labels", help='Head classes: "ioi", "2601.10266", "detected" (by running the model), or a YAML file.'
+    ),
+]
+Robustness = Annotated[bool, typer.Option("--robustness", help="Also compare with folded and centred weights.")]
+Sensitivity = Annotated[
+    bool, typer.Option("--sensitivity", help="Also compare with bases made by SVD and cut to leading directions.")
+]
+Sketch = Annotated[
+    bool, typer.Option("--sketch", help="Only the strongest pairs by the kernel: sketched, then verified exactly.")
+]
+Confidence = Annotated[
+    float, typer.Option("--confidence", help="With --sketch: the probability that no pair of the top is missed.")
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Print what each algorithm would cost and which is chosen, and stop.")
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        help="Also write the result; the ending says how: .nc, .csv, .parquet, .json, or .graphml for the graph of "
+        "the strongest pairs.",
+    ),
+]
+
 
 def affinity(
-    model: Model,
-    pairing: Annotated[
-        str | None, typer.Option(help="Pairings such as OQ,OK,OV (the default), or all.", show_default=False)
-    ] = None,
-    metric: Annotated[str, typer.Option(help="pk (projection kernel), cs (composition score) or both.")] = "both",
-    top: Annotated[int, typer.Option(help="How many pairs to show for each pairing.")] = 20,
-    null: Annotated[str, typer.Option(help="Null of the p-values shown: haar or anticausal.")] = "haar",
-    labels: Annotated[
-        str | None,
-        typer.Option(help='Head classes: "ioi", "2601.10266", "detected" (by running the model), or a YAML file.'),
-    ] = None,
-    robustness: Annotated[
-        bool, typer.Option("--robustness", help="Also compare with folded and centred weights.")
-    ] = False,
-    sensitivity: Annotated[
-        bool, typer.Option("--sensitivity", help="Also compare with bases made by SVD and cut to leading directions.")
-    ] = False,
-    sketch: Annotated[
-        bool, typer.Option("--sketch", help="Only the strongest pairs by the kernel: sketched, then verified exactly.")
-    ] = False,
-    confidence: Annotated[
-        float, typer.Option(help="With --sketch: the probability that no pair of the top is missed.")
-    ] = 0.99,
-    memory: Memory = "4GB",
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print what each algorithm would cost and which is chosen, and stop.")
-    ] = False,
-    fold: Fold = "none",
-    delta: Delta = 0,
+    model: shared.Model,
+    pairing: Pairings = None,
+    metric: Metric = "both",
+    top: Top = 20,
+    null: Null = "haar",
+    labels: Labels = None,
+    robustness: Robustness = False,
+    sensitivity: Sensitivity = False,
+    sketch: Sketch = False,
+    confidence: Confidence = 0.99,
+    memory: shared.Memory = "4GB",
+    explain: Explain = False,
+    fold: shared.Fold = "none",
+    delta: shared.Delta = 0,
     output: Output = None,
-    figures: Figures = None,
-    figure_format: FigureFormat = "svg",
-    dark: Dark = False,
-    as_json: AsJSON = False,
-    config: ConfigFile = None,
-    stack: Stack = None,
+    figures: shared.Figures = None,
+    figure_format: shared.FigureFormat = "svg",
+    dark: shared.Dark = False,
+    as_json: shared.AsJSON = False,
+    config: shared.ConfigFile = None,
+    stack: shared.Stack = None,
 ) -> None:
     """Score every pair of heads that can compose, beside what chance would give."""
-    from headspan.atomic import check_writable
     from headspan.checkpoint import open_checkpoint
-    from headspan.cli.affinity_plan import print_made, print_plan
-    from headspan.errors import ShapeError
-    from headspan.heads.memory import working_memory
-    from headspan.lenses import affinity as lens
-    from headspan.lenses.affinity import sketch as sketched
+    from headspan.cli.affinity_plan import print_plan
     from headspan.lenses.affinity.head_classes import default_labels
     from headspan.lenses.affinity.tables import as_json as document
-    from headspan.lenses.saving import ENDINGS, without_nan
+    from headspan.lenses.affinity.tables import table
+    from headspan.lenses.saving import without_nan
 
-    if metric not in METRICS or null not in lens.NULLS or top < 1:
-        raise ShapeError("--metric is pk, cs or both; --null is haar or anticausal; --top is at least 1")
-    if sketch and (metric == "cs" or robustness or sensitivity or delta):
-        raise ShapeError(
-            "--sketch finds pairs by the projection kernel of the weights as they are; it goes without --metric cs, "
-            "--robustness, --sensitivity and --delta"
-        )
-    check_figures(figures, figure_format)
-    if output is not None:
-        check_writable(output, (*ENDINGS, ".graphml"))
+    _check_choices(metric, null, top)
+    if sketch:
+        _check_sketch(metric, robustness, sensitivity, delta)
+    images = image_files(figures, figure_format, dark)
+    to = delivery("affinity", output, images, as_json, more={".graphml": partial(_write_graph, top=top, null=null)})
     heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
     if explain:
         print_plan(heads, pairing, ("pk",) if sketch else METRICS[metric], memory, sketch, as_json)
         return
-    classes, budget = _classes(labels, heads), working_memory(memory)
-    if sketch:
-        result = sketched.compute(heads, pairings=pairing, top=top, confidence=confidence, memory=budget)
-    else:
-        result = lens.compute(heads, pairings=pairing, metrics=METRICS[metric], delta=delta, memory=budget)
+    classes = _classes(labels, heads)
+    result = _computed(heads, pairing, metric, delta, memory, (top, confidence) if sketch else None)
     extra = _class_extras(result, classes, top)
     extra |= _stability_extras(result, heads, top, delta, robustness, sensitivity)
-    save_figures("affinity", result, figures, figure_format, dark, classes or default_labels(heads))
-    if output is not None:
-        _save(result, output, top, null)
-    if as_json:
-        typer.echo(json.dumps(without_nan({**document(result, top, null), **extra}), indent=2, allow_nan=False))
-    else:
-        _print(result, top, null)
-        print_made(result)
-        _print_extras(extra)
-        if output is not None:
-            typer.echo(f"Written to {output}")
+    told = partial(document, top=top, null=null)
+    to.draw(result, classes or default_labels(heads))
+    to.save(result, table, told)
+    to.tell(lambda: without_nan({**told(result), **extra}), lambda: _print(result, extra, top, null))
+
+
+def _check_choices(metric: str, null: str, top: int) -> None:
+    from headspan.errors import ShapeError
+    from headspan.lenses.affinity import NULLS
+
+    if metric not in METRICS or null not in NULLS or top < 1:
+        raise ShapeError("--metric is pk, cs or both; --null is haar or anticausal; --top is at least 1")
+
+
+def _check_sketch(metric: str, robustness: bool, sensitivity: bool, delta: int) -> None:
+    from headspan.errors import ShapeError
+
+    if metric == "cs" or robustness or sensitivity or delta:
+        raise ShapeError(
+            "--sketch finds pairs by the projection kernel of the weights as they are; it goes without --metric cs, "
+            "--robustness, --sensitivity and --delta"
+        )
+
+
+def _computed(
+    heads: Heads, pairing: str | None, metric: str, delta: int, memory: str, sketch: tuple[int, float] | None
+) -> xr.DataTree:
+    """All scores, or by a sketch only as many pairs as its first number says, with the confidence of its second."""
+    from headspan.heads.memory import working_memory
+    from headspan.lenses import affinity as lens
+    from headspan.lenses.affinity import sketch as sketched
+
+    budget = working_memory(memory)
+    if sketch is None:
+        return lens.compute(heads, pairings=pairing, metrics=METRICS[metric], delta=delta, memory=budget)
+    top, confidence = sketch
+    return sketched.compute(heads, pairings=pairing, top=top, confidence=confidence, memory=budget)
 
 
 def _classes(labels: str | None, heads: Heads) -> HeadClasses | None:
@@ -151,21 +186,22 @@ def _stability_extras(
     return extra
 
 
-def _save(result: xr.DataTree, output: Path, top: int, null: str) -> None:
-    from headspan.lenses.affinity.tables import as_json, table
+def _write_graph(result: xr.DataTree, path: Path, top: int, null: str) -> None:
     from headspan.lenses.affinity.wiring import wiring_graph, write_graphml
-    from headspan.lenses.saving import save_result
 
-    save_result(
-        result,
-        output,
-        table=table,
-        as_json=lambda tree: as_json(tree, top, null),
-        more={".graphml": lambda path: write_graphml(wiring_graph(result, top=top, null=null), path)},
-    )
+    write_graphml(wiring_graph(result, top=top, null=null), path)
 
 
-def _print(result: xr.DataTree, top: int, null: str) -> None:
+def _print(result: xr.DataTree, extra: dict[str, object], top: int, null: str) -> None:
+    from headspan.cli.affinity_plan import print_made
+
+    _print_scores(result, top, null)
+    print_made(result)
+    _print_extras(extra)
+
+
+def _print_scores(result: xr.DataTree, top: int, null: str) -> None:
+    """The strongest pairs of every pairing by every score, and the hubs."""
     from headspan.cli.tables import p_text, print_facts, print_table
     from headspan.lenses.affinity.tables import as_json
 

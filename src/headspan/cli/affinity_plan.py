@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
 
+from headspan.cli.delivery import print_json
+
 if TYPE_CHECKING:
     import xarray as xr
 
     from headspan.heads import Heads
+    from headspan.lenses.affinity.costs import Cost
 
 
 def print_plan(
@@ -28,35 +30,26 @@ def print_plan(
     heads = heads.to(computing_dtype(heads))
     plan = affinity_plan(heads, wanted, len(metrics), working_memory(memory), "sketch" if sketch else "auto")
     speed = product_speed(heads.dtype)
-    rows = [
-        {
-            "algorithm": cost.algorithm,
-            "operations": cost.operations,
-            "memory": cost.memory,
-            "scratch": cost.scratch,
-            "seconds": cost.seconds(speed),
-        }
-        for cost in plan.costs
-    ]
     if as_json:
         document = {"schema": "headspan.affinity-plan/1", "chosen": plan.chosen.algorithm, "reason": plan.reason}
-        typer.echo(json.dumps({**document, "speed": speed, "costs": rows}, indent=2))
+        print_json({**document, "speed": speed, "costs": [_record(cost, speed) for cost in plan.costs]})
         return
     print_table(
         f"{len(wanted)} pairings in {str(heads.dtype).removeprefix('torch.')}, at {speed:.2g} operations a second",
         ("algorithm", "operations", "memory", "scratch file", "about"),
-        [
-            (
-                str(row["algorithm"]),
-                f"{row['operations']:.2g}",
-                _size(cost.memory),
-                _size(cost.scratch) if cost.scratch else "none",
-                _duration(cost.seconds(speed)),
-            )
-            for row, cost in zip(rows, plan.costs, strict=True)
-        ],
+        [_row(cost, speed) for cost in plan.costs],
     )
     typer.echo(f"Chosen: {plan.chosen.algorithm} ({plan.reason}). Reading the weights is not counted.")
+
+
+def _record(cost: Cost, speed: float) -> dict[str, object]:
+    names = ("algorithm", "operations", "memory", "scratch")
+    return {**{name: getattr(cost, name) for name in names}, "seconds": cost.seconds(speed)}
+
+
+def _row(cost: Cost, speed: float) -> tuple[str, ...]:
+    scratch = _size(cost.scratch) if cost.scratch else "none"
+    return (cost.algorithm, f"{cost.operations:.2g}", _size(cost.memory), scratch, _duration(cost.seconds(speed)))
 
 
 def print_made(result: xr.DataTree) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headspan.atomic import check_writable, refuse_existing, written_whole
-from headspan.cli.arguments import AsJSON, Force
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import print_json
 from headspan.errors import HeadspanError
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def claims(
         list[str] | None, typer.Option(help="A model that claims are about: gpt2=PATH. May be given several times.")
     ] = None,
     random_seed: Annotated[int, typer.Option(min=0, help="Fixes the random numbers of the checks.")] = 0,
-    as_json: AsJSON = False,
+    as_json: shared.AsJSON = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of a table.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write the ledger as a page with figures.")] = None,
-    force: Force = False,
+    force: shared.Force = False,
 ) -> None:
     """Check the claims of the documents headspan is built on; exit code 1 if a check fails."""
     from headspan.findings.claims import chosen, ledger
@@ -54,7 +54,7 @@ def claims(
     if as_json:
         records = [result.record() for result in results]
         page = {"schema": "headspan.claims/1", "random_seed": random_seed, "claims": records}
-        typer.echo(json.dumps(page, indent=2, allow_nan=False))
+        print_json(page)
     elif as_markdown:
         typer.echo(markdown(results))
     else:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Force, Output, Stack
-from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import delivery
+from headspan.cli.figure_files import image_files
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -40,52 +40,37 @@ def compare(
     null: Annotated[str, typer.Option(help="Null under which a pair is an edge: haar or anticausal.")] = "haar",
     level: Annotated[float, typer.Option(help="A pair is an edge if its q-value is below this.")] = 0.05,
     draws: Annotated[int, typer.Option(help="Random changes per head.")] = 16,
-    seed: Annotated[int, typer.Option(help="Fixes the random changes.")] = 0,
-    fold: Fold = "none",
-    output: Output = None,
-    figures: Figures = None,
-    figure_format: FigureFormat = "svg",
-    dark: Dark = False,
-    force: Force = False,
-    as_json: AsJSON = False,
-    config: ConfigFile = None,
-    stack: Stack = None,
+    seed: shared.Seed = 0,
+    fold: shared.Fold = "none",
+    output: shared.OutputOrPage = None,
+    figures: shared.Figures = None,
+    figure_format: shared.FigureFormat = "svg",
+    dark: shared.Dark = False,
+    force: shared.Force = False,
+    as_json: shared.AsJSON = False,
+    config: shared.ConfigFile = None,
+    stack: shared.Stack = None,
 ) -> None:
     """Compare two checkpoints: how far every head moved, edges gained and lost, spectra; beside a random change."""
-    from headspan.atomic import check_writable, refuse_existing
     from headspan.checkpoint import open_checkpoint
     from headspan.lenses import compare as lens
-    from headspan.lenses.saving import ENDINGS
 
-    check_figures(figures, figure_format)
-    if output is not None:
-        check_writable(output, (*ENDINGS, ".html"))
-        refuse_existing(output, force)
+    images = image_files(figures, figure_format, dark)
+    to = delivery("compare", output, images, as_json, more={".html": _write_page}, force=force)
     first, second = (open_checkpoint(source, config).heads(stack=stack).refolded(fold) for source in (before, after))
     result = lens.compute(first, second, leading=leading, null=null, level=level, draws=draws, seed=seed)
-    save_figures("compare", result, figures, figure_format, dark)
-    if output is not None:
-        _save(result, output)
-    if as_json:
-        typer.echo(json.dumps(lens.as_json(result), indent=2, allow_nan=False))
-        return
-    _print(result)
-    if output is not None:
-        typer.echo(f"Written to {output}")
+    to.deliver(result, lens, _print)
 
 
-def _save(result: xr.DataTree, output: Path) -> None:
-    from headspan.lenses import compare as lens
-    from headspan.lenses.saving import save_result
+def _write_page(result: xr.DataTree, path: Path) -> None:
     from headspan.report.compare_page import write_compare_page
 
-    pages = {".html": lambda path: write_compare_page(result, path)}
-    save_result(result, output, table=lens.table, as_json=lens.as_json, more=pages)
+    write_compare_page(result, path)
 
 
 def _print(result: xr.DataTree) -> None:
     """What stands out, the heads that moved furthest, and the edges that turned over."""
-    from headspan.cli.tables import print_facts, print_records, print_table
+    from headspan.cli.tables import print_columns, print_facts, print_records
     from headspan.findings import findings_of
     from headspan.lenses import compare as lens
     from headspan.lenses.compare.tables import turnover
@@ -96,8 +81,7 @@ def _print(result: xr.DataTree) -> None:
     if rows.empty:
         return
     shown = rows.sort_values("grassmann", ascending=False, kind="stable")[:SHOWN].to_dict("records")
-    cells = [[form.format(row[name]) for name, (_, form) in COLUMNS.items()] for row in shown]
     title = f"Heads that moved furthest (Grassmann distance), {len(shown)} of {len(rows)}"
-    print_table(title, [name for name, _ in COLUMNS.values()], cells)
+    print_columns(title, COLUMNS, shown)
     pairings = lens.wiring_pairings(result)
     print_records("Edges", [{"pairing": pairing, **turnover(result, pairing)} for pairing in pairings])

@@ -2,56 +2,56 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Model, Output, Stack
-from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import delivery
+from headspan.cli.figure_files import image_files
 
 if TYPE_CHECKING:
     import xarray as xr
 
 SHOWN = 5
 
+TextFile = Annotated[Path | None, typer.Option("--text", help="Also score heads on the text of this file, in pieces.")]
+SegmentLength = Annotated[
+    int | None,
+    typer.Option(
+        "--length", help="Tokens of a random segment, which is said twice; by default 32.", show_default=False
+    ),
+]
+WeightsOnly = Annotated[
+    bool, typer.Option("--weights-only", help="Only the identity score of the weights; runs nothing.")
+]
+
 
 def detect(
-    model: Model,
-    text: Annotated[
-        Path | None, typer.Option("--text", help="Also score heads on the text of this file, in pieces.")
-    ] = None,
+    model: shared.Model,
+    text: TextFile = None,
     threshold: Annotated[float, typer.Option(help="A head above this score is labelled.")] = 0.4,
-    length: Annotated[
-        int | None,
-        typer.Option(help="Tokens of a random segment, which is said twice; by default 32.", show_default=False),
-    ] = None,
+    length: SegmentLength = None,
     batch: Annotated[int, typer.Option(help="Segments per draw.")] = 4,
     seeds: Annotated[int, typer.Option(help="How many draws; standard errors are over these.")] = 10,
     seed: Annotated[int, typer.Option(help="Seed of the first draw.")] = 0,
-    weights_only: Annotated[
-        bool, typer.Option("--weights-only", help="Only the identity score of the weights; runs nothing.")
-    ] = False,
-    output: Output = None,
-    figures: Figures = None,
-    figure_format: FigureFormat = "svg",
-    dark: Dark = False,
-    as_json: AsJSON = False,
-    config: ConfigFile = None,
-    stack: Stack = None,
+    weights_only: WeightsOnly = False,
+    output: shared.Output = None,
+    figures: shared.Figures = None,
+    figure_format: shared.FigureFormat = "svg",
+    dark: shared.Dark = False,
+    as_json: shared.AsJSON = False,
+    config: shared.ConfigFile = None,
+    stack: shared.Stack = None,
 ) -> None:
     """Find previous-token, duplicate-token, induction, identity and first-token heads by running the model."""
-    from headspan.atomic import check_writable
     from headspan.checkpoint import open_checkpoint
     from headspan.cli.prompts import file_text
     from headspan.lenses import detect as lens
-    from headspan.lenses.saving import ENDINGS, save_result
     from headspan.runtime import open_runnable
 
-    check_figures(figures, figure_format)
-    if output is not None:
-        check_writable(output, ENDINGS)
+    to = delivery("detect", output, image_files(figures, figure_format, dark), as_json)
     texts = None if text is None else [file_text(text)]
     checkpoint = open_checkpoint(model, config)
     if weights_only:
@@ -61,15 +61,7 @@ def detect(
         result = lens.compute(
             running, texts=texts, threshold=threshold, length=length, batch=batch, seeds=seeds, seed=seed
         )
-    save_figures("detect", result, figures, figure_format, dark)
-    if output is not None:
-        save_result(result, output, table=lens.table, as_json=lens.as_json)
-    if as_json:
-        typer.echo(json.dumps(lens.as_json(result), indent=2, allow_nan=False))
-        return
-    _print(result)
-    if output is not None:
-        typer.echo(f"Written to {output}")
+    to.deliver(result, lens, _print)
 
 
 def _print(result: xr.Dataset) -> None:

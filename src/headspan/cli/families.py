@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
-import typer
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import print_json
 
-from headspan.cli.arguments import AsJSON
 
-
-def families(as_json: AsJSON = False) -> None:
+def families(as_json: shared.AsJSON = False) -> None:
     """List every supported model type with its layout, grouped heads, norm and position scheme."""
     from headspan.checkpoint.families.catalogue import catalogue
 
     rows = list(catalogue())
     if as_json:
         document = {"schema": "headspan.families/1", "families": [asdict(row) for row in rows]}
-        typer.echo(json.dumps(document, indent=2))
+        print_json(document)
         return
     from headspan.cli.tables import print_table
 

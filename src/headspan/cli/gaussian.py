@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Model, Output, Stack
-from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import delivery
+from headspan.cli.figure_files import image_files
 from headspan.cli.prompts import file_text
 
 if TYPE_CHECKING:
@@ -19,42 +19,30 @@ SHOWN = 8
 
 
 def gaussian(
-    model: Model,
+    model: shared.Model,
     text: Annotated[
         Path | None, typer.Option(help="A text file to run the model on; random tokens by default.")
     ] = None,
     sequences: Annotated[int, typer.Option(help="How many sequences to sample.")] = 64,
     length: Annotated[int, typer.Option(help="Tokens per sequence.")] = 64,
-    seed: Annotated[int, typer.Option(help="Fixes tokens and draws.")] = 0,
-    output: Output = None,
-    figures: Figures = None,
-    figure_format: FigureFormat = "svg",
-    dark: Dark = False,
-    as_json: AsJSON = False,
-    config: ConfigFile = None,
-    stack: Stack = None,
+    seed: shared.Seed = 0,
+    output: shared.Output = None,
+    figures: shared.Figures = None,
+    figure_format: shared.FigureFormat = "svg",
+    dark: shared.Dark = False,
+    as_json: shared.AsJSON = False,
+    config: shared.ConfigFile = None,
+    stack: shared.Stack = None,
 ) -> None:
     """Predict every head's logits and attention entropy from means and covariances, and measure both."""
-    from headspan.atomic import check_writable
     from headspan.checkpoint import open_checkpoint
     from headspan.lenses import gaussian as lens
-    from headspan.lenses.saving import ENDINGS, save_result
 
-    check_figures(figures, figure_format)
-    if output is not None:
-        check_writable(output, ENDINGS)
+    to = delivery("gaussian", output, image_files(figures, figure_format, dark), as_json)
     words = None if text is None else file_text(text)
     heads = open_checkpoint(model, config).heads(stack=stack)
     result = lens.compute(heads, text=words, sequences=sequences, length=length, seed=seed)
-    save_figures("gaussian", result, figures, figure_format, dark)
-    if output is not None:
-        save_result(result, output, table=lens.table, as_json=lens.as_json)
-    if as_json:
-        typer.echo(json.dumps(lens.as_json(result), indent=2, allow_nan=False))
-        return
-    _print(result)
-    if output is not None:
-        typer.echo(f"Written to {output}")
+    to.deliver(result, lens, _print)
 
 
 def _print(result: xr.Dataset) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from headspan.cli.arguments import AsJSON, ConfigFile, Model
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import print_json
 
 if TYPE_CHECKING:
     from headspan.checkpoint import Summary
 
 
-def inspect(model: Model, config: ConfigFile = None, as_json: AsJSON = False) -> None:
+def inspect(model: shared.Model, config: shared.ConfigFile = None, as_json: shared.AsJSON = False) -> None:
     """Say what a checkpoint is: family, shape, positions, norm, what is missing, which analyses apply.
 
     Reads headers only: it takes a moment for a model of any size.
@@ -24,7 +22,7 @@ def inspect(model: Model, config: ConfigFile = None, as_json: AsJSON = False) ->
     checkpoint = open_checkpoint(model, config)
     about, hindered = summary(checkpoint), {name: obstacles(checkpoint, name) for name in checkpoint.stacks}
     if as_json:
-        typer.echo(json.dumps(_document(about, hindered), indent=2, allow_nan=False))
+        print_json(_document(about, hindered))
         return
     from headspan.cli.tables import print_facts
     from headspan.report.model_section import analyses_rows, model_facts, stack_facts

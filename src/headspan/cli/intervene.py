@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Model, Output, Stack
-from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import delivery, figures_page
+from headspan.cli.figure_files import image_files
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -18,60 +17,69 @@ if TYPE_CHECKING:
     from headspan.runtime import Prompt, RunnableModel
     from headspan.runtime.interventions import Intervention
 
+ScaleQK = Annotated[
+    list[float] | None, typer.Option("--scale-qk", help="Singular values of W_Q and W_K times this; repeatable.")
+]
+Alphas = Annotated[
+    str | None, typer.Option("--alphas", help="A sweep of --scale-qk, evenly in the logarithm, like 0.25:4:9.")
+]
+RankQK = Annotated[list[int] | None, typer.Option("--rank-qk", help="W_Q and W_K truncated to this rank.")]
+FlattenQK = Annotated[bool, typer.Option("--flatten-qk", help="All singular values of a head alike.")]
+RotateQK = Annotated[bool, typer.Option("--rotate-qk", help="Random singular vectors, same values.")]
+Randomize = Annotated[bool, typer.Option("--randomize", help="All weights as before training.")]
+RandomizeAttention = Annotated[bool, typer.Option("--randomize-attention", help="Attention as before training.")]
+AblateHead = Annotated[
+    list[str] | None, typer.Option("--ablate-head", help="A head such as L5H1 that writes nothing; repeatable.")
+]
+Mean = Annotated[bool, typer.Option("--mean", help="Ablated heads write their mean over the prompt.")]
+AblateSubspace = Annotated[
+    list[str] | None,
+    typer.Option("--ablate-subspace", help="L1H0.K-L0H3.O: what L1H0 reads through K without what L0H3 writes."),
+]
+Swap = Annotated[str | None, typer.Option("--swap", help="Two heads in each other's place: L0H1,L1H2.")]
+Only = Annotated[
+    str | None, typer.Option("--heads", help="Only these heads for the options with -qk, separated by commas.")
+]
+Together = Annotated[bool, typer.Option("--together", help="All changes at once, not one after another.")]
+
 
 def intervene(
-    model: Model,
-    scale_qk: Annotated[
-        list[float] | None, typer.Option("--scale-qk", help="Singular values of W_Q and W_K times this; repeatable.")
-    ] = None,
-    alphas: Annotated[
-        str | None, typer.Option("--alphas", help="A sweep of --scale-qk, evenly in the logarithm, like 0.25:4:9.")
-    ] = None,
-    rank_qk: Annotated[list[int] | None, typer.Option("--rank-qk", help="W_Q and W_K truncated to this rank.")] = None,
-    flatten_qk: Annotated[bool, typer.Option("--flatten-qk", help="All singular values of a head alike.")] = False,
-    rotate_qk: Annotated[bool, typer.Option("--rotate-qk", help="Random singular vectors, same values.")] = False,
-    randomize: Annotated[bool, typer.Option("--randomize", help="All weights as before training.")] = False,
-    randomize_attention: Annotated[
-        bool, typer.Option("--randomize-attention", help="Attention as before training.")
-    ] = False,
-    ablate_head: Annotated[
-        list[str] | None, typer.Option("--ablate-head", help="A head such as L5H1 that writes nothing; repeatable.")
-    ] = None,
-    mean: Annotated[bool, typer.Option("--mean", help="Ablated heads write their mean over the prompt.")] = False,
-    ablate_subspace: Annotated[
-        list[str] | None,
-        typer.Option("--ablate-subspace", help="L1H0.K-L0H3.O: what L1H0 reads through K without what L0H3 writes."),
-    ] = None,
-    swap: Annotated[str | None, typer.Option("--swap", help="Two heads in each other's place: L0H1,L1H2.")] = None,
-    heads: Annotated[
-        str | None, typer.Option("--heads", help="Only these heads for the options with -qk, separated by commas.")
-    ] = None,
-    together: Annotated[bool, typer.Option("--together", help="All changes at once, not one after another.")] = False,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Text to run the model on.")] = None,
-    prompt_file: Annotated[Path | None, typer.Option("--prompt-file", help="A file with the text.")] = None,
-    tokens: Annotated[str | None, typer.Option("--tokens", help="Token ids such as 1,5,7 in place of text.")] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut a prompt that exceeds the context.")] = False,
+    model: shared.Model,
+    scale_qk: ScaleQK = None,
+    alphas: Alphas = None,
+    rank_qk: RankQK = None,
+    flatten_qk: FlattenQK = False,
+    rotate_qk: RotateQK = False,
+    randomize: Randomize = False,
+    randomize_attention: RandomizeAttention = False,
+    ablate_head: AblateHead = None,
+    mean: Mean = False,
+    ablate_subspace: AblateSubspace = None,
+    swap: Swap = None,
+    heads: Only = None,
+    together: Together = False,
+    prompt: shared.PromptText = None,
+    prompt_file: shared.PromptFile = None,
+    tokens: shared.TokenIds = None,
+    truncate: shared.Truncate = False,
     length: Annotated[int, typer.Option(help="Tokens to write on, greedily; 0 for none.")] = 40,
-    seed: Annotated[int, typer.Option(help="Of random weights and bases.")] = 0,
-    output: Output = None,
-    figures: Figures = None,
-    figure_format: FigureFormat = "svg",
-    dark: Dark = False,
-    as_json: AsJSON = False,
-    config: ConfigFile = None,
-    stack: Stack = None,
+    seed: shared.Seed = 0,
+    output: shared.OutputOrPage = None,
+    figures: shared.Figures = None,
+    figure_format: shared.FigureFormat = "svg",
+    dark: shared.Dark = False,
+    as_json: shared.AsJSON = False,
+    config: shared.ConfigFile = None,
+    stack: shared.Stack = None,
 ) -> None:
     """Change a running model's weights and compare attention, perplexity and continuation with the unmodified one."""
-    from headspan.atomic import check_writable
     from headspan.cli.progress import steps
     from headspan.cli.prompts import chosen_prompt
     from headspan.lenses import intervene as lens
-    from headspan.lenses.saving import ENDINGS
     from headspan.runtime import open_runnable
 
-    check_figures(figures, figure_format)
-    if output is not None:
-        check_writable(output, (*ENDINGS, ".html"))
+    images = image_files(figures, figure_format, dark)
+    to = delivery("intervene", output, images, as_json, more=figures_page("intervene"))
     scales = [*(scale_qk or ()), *(lens.parsed_grid(alphas) if alphas else ())]
     flags = {"flatten": flatten_qk, "rotate": rotate_qk, "all": randomize, "attention": randomize_attention}
     running = open_runnable(model, config=config, stack=stack)
@@ -82,8 +90,7 @@ def intervene(
     settings = _settings(made, together)
     with steps(1 + len(settings or lens.default_settings(seed))) as progress:
         result = lens.compute(running, given, settings=settings, length=length, seed=seed, progress=progress)
-    save_figures("intervene", result, figures, figure_format, dark)
-    _hand_out(result, output, as_json)
+    to.deliver(result, lens, _print)
 
 
 def _spectral(
@@ -137,44 +144,23 @@ def _settings(made: list[Intervention], together: bool) -> list[Setting] | None:
     return [setting(*made)] if together else [setting(each) for each in made]
 
 
-def _hand_out(result: xr.Dataset, output: Path | None, as_json: bool) -> None:
-    from headspan.lenses import intervene as lens
-    from headspan.lenses.saving import save_result
-
-    if output is not None:
-        pages = {".html": lambda path: _write_page(result, path)}
-        save_result(result, output, table=lens.table, as_json=lens.as_json, more=pages)
-    if as_json:
-        typer.echo(json.dumps(lens.as_json(result), indent=2, allow_nan=False))
-        return
-    _print(lens.as_json(result))
-    if output is not None:
-        typer.echo(f"Written to {output}")
-
-
-def _write_page(result: xr.Dataset, path: Path) -> None:
-    from headspan.report.figures_page import write_figures_page
-
-    write_figures_page("intervene", result, path)
-
-
-def _print(document: dict[str, Any]) -> None:
+def _print(result: xr.Dataset) -> None:
     """Settings, layers, and what the model writes under each setting."""
     from headspan.cli.tables import print_facts, print_records
+    from headspan.lenses import intervene as lens
 
+    document = lens.as_json(result)
     shown = ("setting", "relative_entropy", "averaged_relative_entropy", "kl", "jsd", "self_mass", "argmax_mass")
     about, chance = document["provenance"], document["chance"]["self_mass"]
     columns = (*shown, "perplexity")
-    rows = [{name: row[name] if row[name] is not None else "-" for name in columns} for row in document["settings"]]
+    rows = [{name: row[name] for name in columns} for row in document["settings"]]
     uniform = "-" if chance is None else f"{chance:.4g}"
     print_records(
         f"{about['n_tokens']} tokens, means over layers and heads; both masses of uniform attention: {uniform}",
         rows,
     )
     layers = [{name: row[name] for name in ("setting", "layer", *shown[1:])} for row in document["layers"]]
-    print_records(
-        "Layers", [{key: value if value is not None else "-" for key, value in row.items()} for row in layers]
-    )
+    print_records("Layers", layers)
     if any(row["continuation"] for row in document["settings"]):
         print_facts([(row["setting"], row["continuation"]) for row in document["settings"]], "Written after the prompt")
     for row in document["settings"]:

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Model, Stack
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import print_json
 
 
 def pair(
-    model: Model,
+    model: shared.Model,
     src: Annotated[str, typer.Argument(metavar="SOURCE", help="A head such as L4H11.")],
     dst: Annotated[str, typer.Argument(metavar="DESTINATION", help="A head of a later layer, such as L5H1.")],
     pairing: Annotated[str, typer.Option(help="Pairings such as OQ,OK,OV, or all.")] = "all",
-    fold: Fold = "none",
-    delta: Delta = 0,
-    as_json: AsJSON = False,
-    config: ConfigFile = None,
-    stack: Stack = None,
+    fold: shared.Fold = "none",
+    delta: shared.Delta = 0,
+    as_json: shared.AsJSON = False,
+    config: shared.ConfigFile = None,
+    stack: shared.Stack = None,
 ) -> None:
     """Show every score, angle, null and rank of one pair of heads."""
     from headspan.checkpoint import open_checkpoint
-    from headspan.cli.tables import p_text, print_facts, print_table
     from headspan.lenses.affinity.pair import pair_report
     from headspan.lenses.saving import without_nan
 
     heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
     found = pair_report(heads, src, dst, pairing, delta)
     if as_json:
-        typer.echo(json.dumps(without_nan(found), indent=2, allow_nan=False))
-        return
+        print_json(without_nan(found))
+    else:
+        _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
+    """A row per pairing and score, then what the numbers depend on."""
+    from headspan.cli.tables import p_text, print_facts, print_table
+
     rows = []
     for name, scores in found["pairings"].items():
         for metric in ("pk", "cs"):

@@ -2,79 +2,74 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Memory, Model, Output, Stack
-from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import delivery
+from headspan.cli.figure_files import image_files
 
 if TYPE_CHECKING:
     import xarray as xr
 
 WORDS = {"P": "positions", "E": "tokens"}
 
+Leading = Annotated[
+    int | None,
+    typer.Option(
+        "--k",
+        help="Leading directions that stand for a table; by default 30, or less for a narrow model.",
+        show_default=False,
+    ),
+]
+Centring = Annotated[
+    str,
+    typer.Option("--centring", help="Compare layers with the tables as stored, or centred: less their mean row."),
+]
+
+Full = Annotated[bool, typer.Option("--full", help="Keep overlaps entry by entry in a .nc file; large.")]
+
 
 def positions(
-    model: Model,
-    k: Annotated[
-        int | None,
-        typer.Option(
-            "--k",
-            help="Leading directions that stand for a table; by default 30, or less for a narrow model.",
-            show_default=False,
-        ),
-    ] = None,
-    centring: Annotated[
-        str, typer.Option(help="Compare layers with the tables as stored, or centred: less their mean row.")
-    ] = "stored",
-    full: Annotated[bool, typer.Option("--full", help="Keep overlaps entry by entry in a .nc file; large.")] = False,
-    seed: Annotated[int, typer.Option(help="Fixes chance draws and samples.")] = 0,
-    fold: Fold = "none",
-    memory: Memory = "4GB",
-    output: Output = None,
-    figures: Figures = None,
-    figure_format: FigureFormat = "svg",
-    dark: Dark = False,
-    as_json: AsJSON = False,
-    config: ConfigFile = None,
-    stack: Stack = None,
+    model: shared.Model,
+    k: Leading = None,
+    centring: Centring = "stored",
+    full: Full = False,
+    seed: shared.Seed = 0,
+    fold: shared.Fold = "none",
+    memory: shared.Memory = "4GB",
+    output: shared.Output = None,
+    figures: shared.Figures = None,
+    figure_format: shared.FigureFormat = "svg",
+    dark: shared.Dark = False,
+    as_json: shared.AsJSON = False,
+    config: shared.ConfigFile = None,
+    stack: shared.Stack = None,
 ) -> None:
     """Positions and tokens: where both tables lie, and how every layer's matrices lie to them, each beside chance."""
-    from headspan.atomic import check_writable
     from headspan.checkpoint import open_checkpoint
     from headspan.errors import UnsupportedModel
     from headspan.heads.memory import working_memory
     from headspan.lenses import lens as registered
     from headspan.lenses import positions as lens
-    from headspan.lenses.saving import ENDINGS, save_result
 
-    check_figures(figures, figure_format)
-    if output is not None:
-        check_writable(output, ENDINGS)
+    to = delivery("positions", output, image_files(figures, figure_format, dark), as_json)
     checkpoint = open_checkpoint(model, config)
     obstacle = registered("positions").obstacle(checkpoint.stack(stack))
     if obstacle is not None:
         raise UnsupportedModel(f"the positions lens does not apply to '{checkpoint.source}': {obstacle}")
     heads = checkpoint.heads(stack=stack).refolded(fold)
     result = lens.compute(heads, k=k, centring=centring, full=full, seed=seed, memory=working_memory(memory))
-    save_figures("positions", result, figures, figure_format, dark)
-    if output is not None:
-        save_result(result, output, table=lens.table, as_json=lens.as_json)
-    document = lens.as_json(result)
-    if as_json:
-        typer.echo(json.dumps(document, indent=2, allow_nan=False))
-        return
-    _print(result, document)
-    if output is not None:
-        typer.echo(f"Written to {output}")
+    to.deliver(result, lens, _print)
 
 
-def _print(result: xr.Dataset, document: dict[str, Any]) -> None:
+def _print(result: xr.Dataset) -> None:
     """Tables, then what they do to one another, then every layer, then what was left out."""
     from headspan.cli.tables import print_table
+    from headspan.lenses import positions as lens
 
+    document = lens.as_json(result)
     rows = [_table_row(record) for record in document["tables"]]
     print_table(
         "Tables, each number beside its chance", ["table", "", "rows", "mean row", "rank 90 %", "rank 99 %"], rows

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headspan.cli.arguments import ConfigFile
+from headspan.cli import arguments as shared
 
 DISAGREES = 1
 
@@ -14,7 +14,7 @@ DISAGREES = 1
 def reproduce(
     paper: Annotated[str, typer.Argument(metavar="PAPER", help="2601.10266, the projection-kernel paper.")],
     model: Annotated[str, typer.Option("--model", help="GPT-2 small: a checkpoint folder or file.")],
-    config: ConfigFile = None,
+    config: shared.ConfigFile = None,
 ) -> None:
     """Print each published value beside the computed one; exit code 1 if one disagrees."""
     from headspan.checkpoint import open_checkpoint

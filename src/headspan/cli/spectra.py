@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Delta, Fold, Memory, Model, Output, Stack
-from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import delivery
+from headspan.cli.figure_files import image_files
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -35,63 +35,56 @@ HEAD_COLUMNS = {
     "positive_mass": ("positive", "{:.2f}"),
 }
 
+Matrices = Annotated[
+    str | None,
+    typer.Option("--matrix", help="Matrices such as W_Q,W_QK,W_E; everything there is by default.", show_default=False),
+]
+Initialisation = Annotated[
+    str | None,
+    typer.Option(
+        "--init",
+        help='Initialisation to compare with: "xavier", "config" or a number; by default what the config says.',
+        show_default=False,
+    ),
+]
+PowerLaw = Annotated[
+    bool, typer.Option("--power-law", help="Also fit power laws to the tails (needs the package powerlaw).")
+]
+
 
 def spectra(
-    model: Model,
-    matrix: Annotated[
-        str | None,
-        typer.Option(help="Matrices such as W_Q,W_QK,W_E; everything there is by default.", show_default=False),
-    ] = None,
-    init: Annotated[
-        str | None,
-        typer.Option(
-            help='Initialisation to compare with: "xavier", "config" or a number; by default what the config says.',
-            show_default=False,
-        ),
-    ] = None,
-    power_law: Annotated[
-        bool, typer.Option("--power-law", help="Also fit power laws to the tails (needs the package powerlaw).")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Fixes the draws of random matrices.")] = 0,
-    fold: Fold = "none",
-    memory: Memory = "4GB",
-    delta: Delta = 0,
-    output: Output = None,
-    figures: Figures = None,
-    figure_format: FigureFormat = "svg",
-    dark: Dark = False,
-    as_json: AsJSON = False,
-    config: ConfigFile = None,
-    stack: Stack = None,
+    model: shared.Model,
+    matrix: Matrices = None,
+    init: Initialisation = None,
+    power_law: PowerLaw = False,
+    seed: shared.Seed = 0,
+    fold: shared.Fold = "none",
+    memory: shared.Memory = "4GB",
+    delta: shared.Delta = 0,
+    output: shared.Output = None,
+    figures: shared.Figures = None,
+    figure_format: shared.FigureFormat = "svg",
+    dark: shared.Dark = False,
+    as_json: shared.AsJSON = False,
+    config: shared.ConfigFile = None,
+    stack: shared.Stack = None,
 ) -> None:
     """Compare the singular values of every weight matrix with those of random ones."""
-    from headspan.atomic import check_writable
     from headspan.checkpoint import open_checkpoint
     from headspan.heads.memory import working_memory
     from headspan.lenses import spectra as lens
-    from headspan.lenses.saving import ENDINGS, save_result
 
-    check_figures(figures, figure_format)
-    if output is not None:
-        check_writable(output, ENDINGS)
+    to = delivery("spectra", output, image_files(figures, figure_format, dark), as_json)
     heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
     result = lens.compute(
         heads, matrices=matrix, delta=delta, init=init, power_law=power_law, seed=seed, memory=working_memory(memory)
     )
-    save_figures("spectra", result, figures, figure_format, dark)
-    if output is not None:
-        save_result(result, output, table=lens.table, as_json=lens.as_json)
-    if as_json:
-        typer.echo(json.dumps(lens.as_json(result), indent=2, allow_nan=False))
-        return
-    _print(result)
-    if output is not None:
-        typer.echo(f"Written to {output}")
+    to.deliver(result, lens, _print)
 
 
 def _print(result: xr.DataTree) -> None:
     """One line per kind of matrix, means over all of it, and the heads whose queries and keys align most."""
-    from headspan.cli.tables import print_table
+    from headspan.cli.tables import print_columns, print_table
     from headspan.lenses import spectra as lens
 
     print_table(
@@ -104,10 +97,9 @@ def _print(result: xr.DataTree) -> None:
         typer.echo(f"Base alignment {result.attrs['alignment']}")
         return
     order = heads["trace_z"].abs().sort_values(ascending=False, kind="stable").dropna().index[:SHOWN]
-    rows: list[dict[Any, Any]] = heads.loc[order].to_dict("records")
-    print_table(
+    print_columns(
         f"Base alignment furthest from chance, {len(order)} of {len(heads)} heads "
         f"(symmetric by chance {float(result['alignment']['symmetric_share_chance']):.3f}, positive 0.50)",
-        [name for name, _ in HEAD_COLUMNS.values()],
-        [[form.format(row[name]) for name, (_, form) in HEAD_COLUMNS.items()] for row in rows],
+        HEAD_COLUMNS,
+        heads.loc[order].to_dict("records"),
     )

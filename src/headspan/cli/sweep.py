@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, Fold, Stack
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import print_json
 
 if TYPE_CHECKING:
     from headspan.sweep import Summary
@@ -34,9 +34,9 @@ def sweep(
     scheduler: Annotated[str | None, typer.Option(help="Address of a running Dask scheduler, tcp://host:port.")] = None,
     workers: Annotated[int | None, typer.Option(help="Local processes; one per core by default.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
-    fold: Fold = "none",
-    stack: Stack = None,
-    as_json: AsJSON = False,
+    fold: shared.Fold = "none",
+    stack: shared.Stack = None,
+    as_json: shared.AsJSON = False,
 ) -> None:
     """Run lenses over many checkpoints; interrupted or not, the next call goes on where this one ended."""
     from headspan.sweep import run_sweep
@@ -45,7 +45,7 @@ def sweep(
         spec, store, lenses=lenses, scheduler=scheduler, workers=workers, fold=fold, stack=stack, quiet=quiet
     )
     if as_json:
-        typer.echo(json.dumps(summary.as_json(), indent=2, allow_nan=False))
+        print_json(summary.as_json())
     else:
         _print(summary)
     if summary.failures:

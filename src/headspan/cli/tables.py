@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -24,7 +24,7 @@ def print_facts(rows: Iterable[tuple[str, str]], title: str | None = None) -> No
     Console().print(grid)
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[str]]) -> None:
     """A titled table of text; numbers are formatted by whoever knows them."""
     _print_title(title)
     grid = Table(box=None, pad_edge=False)
@@ -48,7 +48,20 @@ def p_text(value: float) -> str:
 
 
 def print_records(title: str, records: Sequence[Mapping[str, Any]]) -> None:
-    """Records with the same keys as a table, numbers to four digits."""
+    """Records with the same keys as a table: numbers to four digits, a dash for None."""
     if records:
-        cells = ([f"{v:.4g}" if isinstance(v, float) else str(v) for v in record.values()] for record in records)
-        print_table(title, [key.replace("_", " ") for key in records[0]], cells)
+        print_table(title, [key.replace("_", " ") for key in records[0]], (map(_cell, row.values()) for row in records))
+
+
+def print_columns(
+    title: str, columns: Mapping[str, tuple[str, str]], records: Iterable[Mapping[Hashable, Any]]
+) -> None:
+    """Some keys of records as a table; `columns` gives each of them a heading and a format."""
+    rows = ([form.format(row[key]) for key, (_, form) in columns.items()] for row in records)
+    print_table(title, [heading for heading, _ in columns.values()], rows)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Model, Stack
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import print_json
 
 
 def tokens(
-    model: Model,
+    model: shared.Model,
     head: Annotated[str, typer.Argument(metavar="HEAD", help="A head such as L4H7.")],
     role: Annotated[str, typer.Option(help="Q, K or V (what the head reads) or O (what it writes).")] = "Q",
     table: Annotated[str | None, typer.Option(help="W_E or W_U; by default W_E for Q, K, V and W_U for O.")] = None,
     top: Annotated[int, typer.Option(help="How many tokens.")] = 20,
-    fold: Fold = "none",
-    as_json: AsJSON = False,
-    config: ConfigFile = None,
-    stack: Stack = None,
+    fold: shared.Fold = "none",
+    as_json: shared.AsJSON = False,
+    config: shared.ConfigFile = None,
+    stack: shared.Stack = None,
 ) -> None:
     """List the tokens whose embeddings have most of their norm inside a head's subspace."""
     from headspan.checkpoint import open_checkpoint
@@ -37,6 +37,6 @@ def tokens(
             "role": role.upper(),
             "tokens": shares.to_dict("records"),
         }
-        typer.echo(json.dumps(without_nan(document), indent=2, allow_nan=False))
+        print_json(without_nan(document))
         return
     print_records(f"Tokens inside W_{role.upper()} of {head}", shares.to_dict("records"))

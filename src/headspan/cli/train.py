@@ -2,49 +2,55 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headspan.cli.arguments import AsJSON
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import print_json
 
 if TYPE_CHECKING:
     from headspan.lab.recipe import Recipe
     from headspan.lab.session import Run
 
+RunFolder = Annotated[
+    Path, typer.Option("-o", "--output", help="Folder of the run; the same command takes it up again.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any setting, such as positions=learned, layers=1, learning_rate=1e-3; repeatable."),
+]
+WithLenses = Annotated[
+    bool, typer.Option("--lenses/--no-lenses", help="Run the lenses on kept checkpoints (lenses.nc).")
+]
+Studies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--study",
+        help="A question that takes more training: plateau (restarts along negative curvature), sparsity (of "
+        "learned positions, by optimiser and gains) or lengths (longer sequences, by position scheme); repeatable.",
+    ),
+]
+WithReport = Annotated[
+    bool, typer.Option("--report", help="Also perturb the model and write its report.html into the folder.")
+]
+
 
 def train(
     task: Annotated[str, typer.Argument(metavar="TASK", help="copying, addition or text.")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder of the run; the same command takes it up again.")
-    ],
+    output: RunFolder,
     preset: Annotated[str, typer.Option(help="default, fast, smoke or published.")] = "default",
     seed: Annotated[int, typer.Option(help="Fixes weights, data and dropout.")] = 0,
     seeds: Annotated[str | None, typer.Option(help="Several runs, such as 0..9 or 0,3,5.", show_default=False)] = None,
     steps: Annotated[int | None, typer.Option(help="How long; the preset says by default.", show_default=False)] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any setting, such as positions=learned, layers=1, learning_rate=1e-3; repeatable."),
-    ] = None,
+    settings: Settings = None,
     text: Annotated[Path | None, typer.Option(help="The file of the task text.")] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json for it; bytes by default.")] = None,
-    lenses: Annotated[
-        bool, typer.Option("--lenses/--no-lenses", help="Run the lenses on kept checkpoints (lenses.nc).")
-    ] = True,
-    study: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--study",
-            help="A question that takes more training: plateau (restarts along negative curvature), sparsity (of "
-            "learned positions, by optimiser and gains) or lengths (longer sequences, by position scheme); repeatable.",
-        ),
-    ] = None,
-    report: Annotated[
-        bool, typer.Option("--report", help="Also perturb the model and write its report.html into the folder.")
-    ] = False,
-    as_json: AsJSON = False,
+    lenses: WithLenses = True,
+    study: Studies = None,
+    report: WithReport = False,
+    as_json: shared.AsJSON = False,
 ) -> None:
     """Train a small transformer to copy, watch its subspaces, and say what it learned when."""
     chosen = [*(settings or []), *([] if steps is None else [f"steps={steps}"])]
@@ -57,7 +63,7 @@ def train(
     if report:
         document = {**document, "report": _write_report(runs, output)}
     if as_json:
-        typer.echo(json.dumps(document, indent=2, allow_nan=False))
+        print_json(document)
         return
     _print(document, [run.result for run in runs])
 

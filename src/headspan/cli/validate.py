@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headspan.cli.arguments import AsJSON, ConfigFile, Fold, Model, Output, Stack
-from headspan.cli.figure_files import Dark, FigureFormat, Figures, check_figures, save_figures
+from headspan.cli import arguments as shared
+from headspan.cli.delivery import delivery, figures_page
+from headspan.cli.figure_files import image_files
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -18,7 +17,7 @@ SHOWN = 12
 
 
 def validate(
-    model: Model,
+    model: shared.Model,
     buffers: Annotated[
         str | None,
         typer.Option(help="Tokens to measure on: sampled from the model (default), or random ones repeated."),
@@ -30,26 +29,23 @@ def validate(
     controls: Annotated[int, typer.Option(help="Control removals per pair.")] = 4,
     permutations: Annotated[int, typer.Option(help="Of the Mantel test; also draws of bootstraps.")] = 999,
     dtype: Annotated[str, typer.Option(help="float32, or float64 for smaller rounding.")] = "float32",
-    fold: Fold = "none",
-    seed: Annotated[int, typer.Option(help="Fixes everything random.")] = 0,
-    output: Output = None,
-    figures: Figures = None,
-    figure_format: FigureFormat = "svg",
-    dark: Dark = False,
-    as_json: AsJSON = False,
-    config: ConfigFile = None,
-    stack: Stack = None,
+    fold: shared.Fold = "none",
+    seed: shared.Seed = 0,
+    output: shared.OutputOrPage = None,
+    figures: shared.Figures = None,
+    figure_format: shared.FigureFormat = "svg",
+    dark: shared.Dark = False,
+    as_json: shared.AsJSON = False,
+    config: shared.ConfigFile = None,
+    stack: shared.Stack = None,
 ) -> None:
     """Test the geometry of a model on its behaviour: null spaces, distances of heads, and messages between them."""
-    from headspan.atomic import check_writable
     from headspan.cli.progress import steps
     from headspan.lenses import validate as lens
-    from headspan.lenses.saving import ENDINGS
     from headspan.runtime import open_runnable
 
-    check_figures(figures, figure_format)
-    if output is not None:
-        check_writable(output, (*ENDINGS, ".html"))
+    images = image_files(figures, figure_format, dark)
+    to = delivery("validate", output, images, as_json, more=figures_page("validate"))
     running = open_runnable(model, config=config, stack=stack, dtype=dtype)
     with steps() as progress:
         result = lens.compute(
@@ -65,42 +61,22 @@ def validate(
             seed=seed,
             progress=progress,
         )
-    save_figures("validate", result, figures, figure_format, dark)
-    _hand_out(result, output, as_json)
+    to.deliver(result, lens, _print)
 
 
-def _hand_out(result: xr.DataTree, output: Path | None, as_json: bool) -> None:
-    from headspan.lenses import validate as lens
-    from headspan.lenses.saving import save_result
-
-    if output is not None:
-        pages = {".html": lambda path: _write_page(result, path)}
-        save_result(result, output, table=lens.table, as_json=lens.as_json, more=pages)
-    if as_json:
-        typer.echo(json.dumps(lens.as_json(result), indent=2, allow_nan=False))
-        return
-    _print(result, lens.as_json(result))
-    if output is not None:
-        typer.echo(f"Written to {output}")
-
-
-def _write_page(result: xr.DataTree, path: Path) -> None:
-    from headspan.report.figures_page import write_figures_page
-
-    write_figures_page("validate", result, path)
-
-
-def _print(result: xr.DataTree, document: dict[str, Any]) -> None:
+def _print(result: xr.DataTree) -> None:
     """What each question found, and why another was not asked."""
     from headspan.cli.tables import print_facts, print_records
     from headspan.findings import findings_of
+    from headspan.lenses import validate as lens
 
+    document = lens.as_json(result)
     print_facts(
         [("", finding.statement) for finding in findings_of("validate", result)], "Does geometry predict behaviour?"
     )
     if "distance" in document:
         rows = document["distance"]["layers"]
-        print_records("Distance of attention spaces against divergence of patterns", [_shown(row) for row in rows])
+        print_records("Distance of attention spaces against divergence of patterns", rows)
     if "cause" in document:
         rows = _rankings(document["cause"]["ranking"])
         print_records("How scores rank the effects of a removed message: Spearman, 95% interval", rows)
@@ -133,7 +109,3 @@ def _pair_row(row: dict[str, Any]) -> dict[str, str]:
     numbers |= {"(control)": "pattern_control", "loss": "loss_change", "(its)": "loss_control"}
     told = {name: "-" if row[key] is None else f"{row[key]:.2g}" for name, key in numbers.items()}
     return {**{name: str(row[key]) for name, key in names.items()}, **told}
-
-
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: "-" if value is None else value for key, value in row.items()}

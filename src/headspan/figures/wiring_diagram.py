@@ -26,10 +26,17 @@ from headspan.figures.pairings import (
     shown_metrics,
     shown_pairings,
 )
-from headspan.figures.theme import GREY, LINE, styled
+from headspan.figures.theme import GREY, LINE
 from headspan.figures.wiring_classes import class_styles, class_text
+from headspan.figures.wiring_frame import (
+    ELLIPSE_HEIGHT,
+    FRAME_HEIGHT,
+    add_frame,
+    grid_height,
+    layer_numbers,
+    layer_range,
+)
 from headspan.figures.wiring_places import (
-    KV_DROP,
     Place,
     bowed,
     ellipse_places,
@@ -47,8 +54,6 @@ NO_CLASS, LABEL = "#DDDDDD", "#1B1F24"
 WIDTHS, OPACITIES = (1.2, 4.5), (0.55, 0.95)
 PLOT_WIDTH = 800
 """Width in pixels that sizes of dots are chosen for; a page may be wider or narrower."""
-FRAME_HEIGHT, ELLIPSE_HEIGHT = 190, 540
-"""Height of everything around the heads, and of the ellipse."""
 LARGEST_DOT, SMALLEST_LABELLED = 34, 29
 
 
@@ -100,7 +105,7 @@ def wiring_diagram(
     figure.add_traces(_heads(drawing, classes or {}))
     count = max(len(table) for table in drawing.tables.values())
     title = f"Who writes to whom: the top {count} pairs of each pairing by {METRIC_NAMES[drawing.metric]}"
-    (_grid_frame if layout == "grid" else _ellipse_frame)(figure, title, result)
+    add_frame(figure, title, result, layout)
     figure.update_layout(
         hovermode="closest",
         legend={"y": 1.0, "yanchor": "bottom", "itemsizing": "trace"},
@@ -123,11 +128,11 @@ def _meaning(drawing: Drawing, classes: Mapping[str, str]) -> dict[str, Any]:
 
 def _drawing(result: xr.DataTree, metric: str, top: int, layout: str) -> Drawing:
     tables = {pairing: top_edges(result, pairing, metric, top) for pairing in shown_pairings(result)}
-    layers, n_heads = _layers(result), int(result.attrs["n_heads"])
+    layers, n_heads = layer_numbers(result), int(result.attrs["n_heads"])
     if layout == "grid":
         places = grid_places(layers, n_heads, int(result.attrs["n_kv_heads"]))
-        low, high = _layer_range(result)
-        pixels = (PLOT_WIDTH / n_heads, (_grid_height(result) - FRAME_HEIGHT) / (high - low))
+        low, high = layer_range(result)
+        pixels = (PLOT_WIDTH / n_heads, (grid_height(result) - FRAME_HEIGHT) / (high - low))
         spacing = min(pixels)
     else:
         labels = (label for table in tables.values() for label in (*table["src"], *table["dst"]))
@@ -143,10 +148,6 @@ def _drawing(result: xr.DataTree, metric: str, top: int, layout: str) -> Drawing
         dot=min(LARGEST_DOT, 0.9 * spacing),
         pixels=pixels,
     )
-
-
-def _layers(result: xr.DataTree) -> list[int]:
-    return [int(layer) for layer in pairing_node(result, shown_pairings(result)[0])["src_layer"].values]
 
 
 def _arrows(drawing: Drawing) -> list[go.Scatter]:
@@ -275,32 +276,3 @@ def _degrees(drawing: Drawing) -> dict[str, tuple[int, int]]:
     starting = pd.concat([table["src"] for table in drawing.tables.values()]).value_counts()
     labels = sorted({*ending.index, *starting.index}, key=HeadLabel.parse)
     return {label: (int(ending.get(label, 0)), int(starting.get(label, 0))) for label in labels}
-
-
-def _grid_height(result: xr.DataTree) -> int:
-    """Room for every layer, and for two rows of dots in a layer where heads are grouped."""
-    per_layer = 54 if result.attrs["n_kv_heads"] == result.attrs["n_heads"] else 92
-    return min(1500, FRAME_HEIGHT + max(320, per_layer * len(_layers(result))))
-
-
-def _layer_range(result: xr.DataTree) -> tuple[float, float]:
-    """Lower and upper end of the layer axis: half a layer beyond the dots, less where layers are few and tall."""
-    n_layers = len(_layers(result))
-    margin = min(0.5, 0.06 * n_layers + 0.03)
-    grouped = result.attrs["n_kv_heads"] < result.attrs["n_heads"]
-    return -margin - (KV_DROP if grouped else 0.0), n_layers - 1 + margin
-
-
-def _grid_frame(figure: go.Figure, title: str, result: xr.DataTree) -> None:
-    layers, n_heads = _layers(result), int(result.attrs["n_heads"])
-    styled(figure, title, _grid_height(result))
-    figure.update_xaxes(title_text="head", range=[-0.6, n_heads - 0.4], zeroline=False, showgrid=False)
-    figure.update_xaxes(tickvals=list(range(0, n_heads, 1 + n_heads // 24)))
-    figure.update_yaxes(title_text="layer", range=_layer_range(result), zeroline=False)
-    figure.update_yaxes(tickvals=list(range(len(layers))), ticktext=[str(layer) for layer in layers])
-
-
-def _ellipse_frame(figure: go.Figure, title: str, result: xr.DataTree) -> None:
-    styled(figure, title, ELLIPSE_HEIGHT + FRAME_HEIGHT - 30)
-    figure.update_xaxes(visible=False, range=[-1.09, 1.09])
-    figure.update_yaxes(visible=False, range=[-1.09, 1.09])

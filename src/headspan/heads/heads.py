@@ -15,20 +15,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headspan._version import __version__
-from headspan.checkpoint import Checkpoint, StoredStack
+from headspan.checkpoint import Checkpoint
 from headspan.checkpoint.families import Projection, Stack
 from headspan.dims import ROLES, Fold, Positions, Role
-from headspan.errors import MissingTensor, ShapeError
+from headspan.errors import MemoryBudgetError, MissingTensor, ShapeError
 from headspan.heads import tables
 from headspan.heads.block import HeadBlock
+from headspan.heads.choices import checked_device, checked_dtype, checked_layers, checked_roles, span_text
 from headspan.heads.folding import NormWeights, checked_fold, fold_label
 from headspan.heads.head_norm import HeadNormWeights, read_head_norm
 from headspan.heads.memory import layers_that_fit, memory_bytes
 from headspan.heads.reader import WeightReader, stored_dtype
 from headspan.heads.reading import block_bytes, read_block
 from headspan.threads import one_thread
-
-HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,12 +53,12 @@ class Heads:
         reader = WeightReader(
             checkpoint=checkpoint,
             stored=stored,
-            dtype=_checked_dtype(dtype, stored_dtype(stored)),
-            device=_checked_device(device),
+            dtype=checked_dtype(dtype, stored_dtype(stored)),
+            device=checked_device(device),
             fold=checked_fold(stored, fold, center, checkpoint.family),
             center=center,
         )
-        return cls(reader, _checked_layers(layers, stored))
+        return cls(reader, checked_layers(layers, stored))
 
     def __repr__(self) -> str:
         return (
@@ -124,7 +123,7 @@ class Heads:
 
     def to(self, dtype: torch.dtype | str) -> Heads:
         """The same heads, to be read into another precision."""
-        return replace(self, reader=replace(self.reader, dtype=_checked_dtype(dtype, self.reader.stored_dtype)))
+        return replace(self, reader=replace(self.reader, dtype=checked_dtype(dtype, self.reader.stored_dtype)))
 
     def refolded(self, fold: str, center: bool = False) -> Heads:
         """The same heads in another fold state, refused where that would change the model."""
@@ -142,7 +141,7 @@ class Heads:
 
         The budget covers the block and what reading it takes; a block is released when the caller lets go of it.
         """
-        wanted = _checked_roles(roles)
+        wanted = checked_roles(roles)
         projections = self._projections(wanted)
         step = layers_that_fit(memory, *block_bytes(self.reader, projections))
         for start in range(0, self.n_layers, step):
@@ -150,12 +149,12 @@ class Heads:
 
     def block_bytes(self, roles: Sequence[str] = ROLES) -> tuple[int, int]:
         """Bytes that each layer of a block takes, and bytes that reading a block takes once."""
-        return block_bytes(self.reader, self._projections(_checked_roles(roles)))
+        return block_bytes(self.reader, self._projections(checked_roles(roles)))
 
     def layer(self, layer: int, roles: Sequence[str] = ROLES) -> HeadBlock:
         """The heads of one layer, by its number in the model."""
         self._check_layer(layer)
-        return read_block(self.reader, (layer,), self._projections(_checked_roles(roles)))
+        return read_block(self.reader, (layer,), self._projections(checked_roles(roles)))
 
     def rotary_parts(self, layer: int) -> HeadBlock | None:
         """The matrices for Q and K that positions turn, where latent attention keeps them apart from W_Q and W_K.
@@ -177,7 +176,7 @@ class Heads:
 
     def whole(self, role: str) -> Float[Tensor, "layer heads _ _"]:
         """One role of every layer in one tensor; reads it each time, so keep the result."""
-        (wanted,) = _checked_roles((role,))
+        (wanted,) = checked_roles((role,))
         return read_block(self.reader, self.layers, self._projections((wanted,))).weight(wanted)
 
     @property
@@ -208,9 +207,22 @@ class Heads:
     def W_U(self) -> Float[Tensor, "d_model token"]:
         return tables.unembedding(self.reader)
 
+    def require_room_for(self, table: str, memory: int) -> None:
+        """Refuse to read W_E, W_pos or W_U where `memory` bytes do not hold it."""
+        needed = tables.table_bytes(self.reader, table)
+        if needed > memory:
+            raise MemoryBudgetError(
+                f"{table} takes {needed:,} bytes, and of the working memory {memory:,} are for it; raise the budget by "
+                f"{needed - memory:,} bytes or more"
+            )
+
     def mlp(self, layer: int) -> tables.MLPWeights:
         """The MLP matrices of one layer."""
         return tables.mlp_weights(self.reader, layer)
+
+    def mlp_matrices(self, layer: int) -> Iterator[Float[Tensor, "_ _"]]:
+        """The same matrices one after the other, without biases: what is read (gate and up, or one), then W_out."""
+        return tables.mlp_matrices(self.reader, layer)
 
     def norm(self, layer: int) -> NormWeights:
         """The norm before the attention of one layer (after it, in a post-norm model), as stored."""
@@ -250,7 +262,7 @@ class Heads:
 
     def _check_layer(self, layer: int) -> None:
         if layer not in self.layers:
-            raise ShapeError(f"layer {layer} is not among these heads' layers {_span(self.layers)}")
+            raise ShapeError(f"layer {layer} is not among these heads' layers {span_text(self.layers)}")
 
     def provenance(self) -> dict[str, str]:
         """Where a result computed from these heads comes from, as flat attributes of a Dataset."""
@@ -265,44 +277,3 @@ class Heads:
             "stored_dtype": str(self.reader.stored_dtype).removeprefix("torch."),
             "headspan_version": __version__,
         }
-
-
-def _checked_dtype(dtype: torch.dtype | str | None, stored: torch.dtype) -> torch.dtype:
-    if dtype is None:
-        return torch.float32 if stored in HALF else stored
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or found not in (torch.float32, torch.float64):
-        raise ShapeError(f"dtype {dtype!r} cannot be computed in; use float32 or float64")
-    return found
-
-
-def _checked_device(device: torch.device | str) -> torch.device:
-    try:
-        return torch.device(device)
-    except RuntimeError as problem:
-        raise ShapeError(f"{device!r} is not a device; write it like cpu, cuda or cuda:1") from problem
-
-
-def _checked_layers(layers: Sequence[int] | range | None, stored: StoredStack) -> tuple[int, ...]:
-    if layers is None:
-        return stored.attention_layers
-    chosen, n_layers = tuple(layers), stored.stack.n_layers
-    wrong = [layer for layer in chosen if not isinstance(layer, int) or not 0 <= layer < n_layers]
-    if wrong or not chosen or len(set(chosen)) < len(chosen):
-        problem = f"layer {wrong[0]!r}" if wrong else "an empty or repeating choice of layers"
-        raise ShapeError(f"{problem} does not fit a model with layers 0..{n_layers - 1}")
-    other = next((layer for layer in chosen if layer in stored.other_layers), None)
-    if other is not None:
-        raise ShapeError(f"layer {other} has no attention; those that have are {_span(stored.attention_layers)}")
-    return chosen
-
-
-def _checked_roles(roles: Sequence[str]) -> tuple[Role, ...]:
-    unknown = [role for role in roles if role not in ROLES]
-    if unknown or not roles:
-        raise ShapeError(f"unknown role {unknown[0]!r}; roles are Q, K, V, O" if unknown else "no role was asked for")
-    return tuple(role for role in ROLES if role in roles)
-
-
-def _span(layers: tuple[int, ...]) -> str:
-    return f"{layers[0]}..{layers[-1]}" if layers == tuple(range(layers[0], layers[-1] + 1)) else str(list(layers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import resource
 import sys
@@ -28,10 +29,15 @@ def memory_bytes(memory: int | str) -> int:
 
 LEAST = 32 * 2**20
 """Bytes of working memory below which nothing is begun."""
+LARGE = 2**20
+"""Bytes from which on an array has pages of its own under a budget."""
+MMAP_THRESHOLD = -3
+"""The C library's number for that setting."""
 
 
 def working_memory(memory: int | str) -> int:
     """What a budget for the whole process leaves for weights and results, beside what is resident already."""
+    _return_large_arrays()
     budget, resident = memory_bytes(memory), _resident_bytes()
     left = budget - resident
     if left < LEAST:
@@ -49,6 +55,17 @@ def _resident_bytes() -> int:
         return int(statm.read_text().split()[1]) * resource.getpagesize()
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _return_large_arrays() -> None:
+    """From now on, give large arrays back to the system when they are freed, where the C library can be told (glibc).
+
+    By itself it keeps up to 32 MB of each for later arrays, in places that these often do not fit into: a process that
+    works in blocks would grow by more than a block.
+    """
+    tell = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if tell is not None:
+        tell(MMAP_THRESHOLD, LARGE)
 
 
 def layers_that_fit(memory: int | str, bytes_per_layer: int, overhead: int) -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -56,27 +59,50 @@ def unembedding(reader: WeightReader) -> Float[Tensor, "d_model token"]:
     return folded
 
 
+def table_bytes(reader: WeightReader, name: str) -> int:
+    """Bytes that reading W_E, W_pos or W_U takes: the stored table, and its copy where it is wanted in another form."""
+    stored, stack = reader.stored, reader.stored.stack
+    table = {"W_E": stack.tokens, "W_pos": stack.position_table}.get(name)
+    names = stored.names
+    info = names.infos[stored.unembedding] if name == "W_U" and stored.unembedding else None
+    if table is not None:
+        info = names.require(*table.names)
+    if info is None:
+        return 0
+    items = math.prod(info.shape)
+    own: torch.dtype = getattr(torch, info.dtype)
+    copied = own != reader.dtype or reader.fold != "none" or reader.center
+    return items * (own.itemsize + (reader.dtype.itemsize if copied else 0))
+
+
 def mlp_weights(reader: WeightReader, layer: int) -> MLPWeights:
     """The MLP of one layer."""
-    mlp = reader.stored.stack.mlp
-    if mlp is None:
-        kind = "a mixture of experts, not one MLP" if reader.stored.stack.experts else "no MLP in this stack"
-        raise MissingTensor(f"a {reader.checkpoint.family} has {kind}")
-    n_read = 2 * mlp.width if mlp.fused else mlp.width
-    stored = reader.stored
-    reads = [reader.linear(stored.at_layer(linear, layer), reader.d_model, n_read) for linear in mlp.reads]
-    if mlp.fused:
-        reads = [half for weight, bias in reads for half in _halves(weight, bias)]
-    W_out, b_out = reader.linear(stored.at_layer(mlp.write, layer), mlp.width, reader.d_model)
-    if reader.fold == "layernorm" and mlp.norm is not None:
-        norm = reader.norm(mlp.norm, layer)
-        reads = [folded_reader(weight, bias, norm, reader.center) for weight, bias in reads]
+    *reads, (W_out, b_out) = _mlp_linears(reader, layer)
     return MLPWeights(
-        W_in=tuple(weight for weight, _ in reads),
-        b_in=tuple(bias for _, bias in reads),
-        W_out=_written(reader, W_out),
-        b_out=None if b_out is None else _written(reader, b_out),
+        W_in=tuple(weight for weight, _ in reads), b_in=tuple(bias for _, bias in reads), W_out=W_out, b_out=b_out
     )
+
+
+def mlp_matrices(reader: WeightReader, layer: int) -> Iterator[Tensor]:
+    """`W_in` (gate and up, or one) and `W_out` of one layer, each read when the one before has been dealt with."""
+    for weight, _ in _mlp_linears(reader, layer):
+        yield weight
+
+
+def _mlp_linears(reader: WeightReader, layer: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """What the MLP reads with, then what it writes with, each with its bias; none is held while another is read."""
+    mlp, stored = reader.stored.stack.mlp, reader.stored
+    if mlp is None:
+        kind = "a mixture of experts, not one MLP" if stored.stack.experts else "no MLP in this stack"
+        raise MissingTensor(f"a {reader.checkpoint.family} has {kind}")
+    norm = reader.norm(mlp.norm, layer) if reader.fold == "layernorm" and mlp.norm is not None else None
+    for linear in mlp.reads:
+        whole = reader.linear(stored.at_layer(linear, layer), reader.d_model, mlp.width * (2 if mlp.fused else 1))
+        for weight, bias in _halves(*whole) if mlp.fused else [whole]:
+            yield (weight, bias) if norm is None else folded_reader(weight, bias, norm, reader.center)
+        del whole, weight, bias
+    W_out, b_out = reader.linear(stored.at_layer(mlp.write, layer), mlp.width, reader.d_model)
+    yield _written(reader, W_out), None if b_out is None else _written(reader, b_out)
 
 
 def _halves(weight: Tensor, bias: Tensor | None) -> list[tuple[Tensor, Tensor | None]]:

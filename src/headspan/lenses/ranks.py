@@ -13,7 +13,7 @@ from headspan.dims import LAYER, ROLES, head_axis
 from headspan.heads import Heads
 
 
-def compute(heads: Heads, tolerance: float | None = None, memory: int | str = "1GB") -> xr.Dataset:
+def compute(heads: Heads, tolerance: float | None = None, memory: int | str = "4GB") -> xr.Dataset:
     """Numerical rank of every head and role.
 
     Parameters

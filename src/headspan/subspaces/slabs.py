@@ -65,7 +65,8 @@ class ScratchSlabs:
     def members(self, start: int, stop: int) -> Float[Tensor, "k d p"]:
         """Some members, whole, read anew."""
         stop = min(stop, self.shape[0])
-        return torch.cat([self._read(number, start, stop) for number in range(slab_count(self))], dim=1)
+        parts = [self._read(number, start, stop) for number in range(slab_count(self))]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def _rows(self, number: int) -> int:
         return min(self.height, self.shape[1] - number * self.height)

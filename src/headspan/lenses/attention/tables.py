@@ -9,6 +9,7 @@ import xarray as xr
 
 from headspan.dims import HeadLabel
 from headspan.lenses.attention.statistics import STATISTICS
+from headspan.lenses.grid_rows import grid_rows
 from headspan.lenses.saving import without_nan
 
 SCHEMA = "headspan.attention/1"
@@ -33,17 +34,16 @@ def table(result: Result) -> pd.DataFrame:
 
 def head_table(maps: xr.Dataset) -> pd.DataFrame:
     """One row per head of the maps."""
-    rows = []
-    for layer in maps["layer"].values:
-        for head in maps["head"].values:
-            here = maps.sel(layer=layer, head=head)
-            row: dict[str, Any] = {"head": str(HeadLabel(int(layer), int(head)))}
-            for name in HEAD_NAMES:
-                row |= {name: float(here[name]), f"{name}_chance": float(maps[f"{name}_chance"])}
-            row |= {"sink_position": float(here["sink_position"]), "map_rank": int(here["map_rank"])}
-            row |= {name: float(here[name]) for name in ANGULAR if name in maps}
-            rows.append(row)
-    return pd.DataFrame(rows)
+    angular = [name for name in ANGULAR if name in maps]
+    here = grid_rows(maps, [*HEAD_NAMES, "sink_position", "map_rank", *angular], ("layer", "head"))
+    rows: dict[str, Any] = {"head": _labels(here)}
+    for name in HEAD_NAMES:
+        rows |= {name: here[name], f"{name}_chance": float(maps[f"{name}_chance"])}
+    return pd.DataFrame(rows | {name: here[name] for name in ("sink_position", "map_rank", *angular)})
+
+
+def _labels(rows: pd.DataFrame) -> list[str]:
+    return [str(HeadLabel(layer, head)) for layer, head in zip(rows["layer"], rows["head"], strict=True)]
 
 
 def layer_table(maps: xr.Dataset) -> pd.DataFrame:
@@ -56,14 +56,8 @@ def layer_table(maps: xr.Dataset) -> pd.DataFrame:
 
 def shot_table(result: xr.DataTree) -> pd.DataFrame:
     """One row per head of a few-shot prompt: what stays within shots, and what goes from clues to words."""
-    node = result["shots"].to_dataset()
-    rows = [
-        {"head": str(HeadLabel(int(layer), int(head)))}
-        | {name: float(node[name].sel(layer=layer, head=head)) for name in (*SHOT_NAMES, "own_word_chance")}
-        for layer in node["layer"].values
-        for head in node["head"].values
-    ]
-    frame = pd.DataFrame(rows)
+    here = grid_rows(result["shots"].to_dataset(), [*SHOT_NAMES, "own_word_chance"], ("layer", "head"))
+    frame = here.drop(columns="layer").assign(head=_labels(here))
     frame["within_z"] = (frame["within"] - frame["within_chance"]) / frame["within_sd"].where(frame["within_sd"] > 0)
     return frame
 

@@ -32,7 +32,7 @@ def compute(
     seed: int = 0,
     level: float = 0.05,
     null: str = "haar",
-    memory: int | str = "1GB",
+    memory: int | str = "4GB",
 ) -> xr.DataTree:
     """Everything that differs between two checkpoints.
 

@@ -8,6 +8,7 @@ import pandas as pd
 import xarray as xr
 
 from headspan.dims import HeadLabel
+from headspan.lenses.grid_rows import grid_rows
 from headspan.lenses.saving import without_nan
 
 SCHEMA = "headspan.detect/1"
@@ -15,34 +16,23 @@ SCHEMA = "headspan.detect/1"
 
 def table(result: xr.Dataset) -> pd.DataFrame:
     """One row per head, detector and kind of prompt; and one per head for identity from the weights."""
-    rows: list[dict[str, Any]] = []
-    for layer in result["layer"].values:
-        for head in result["head"].values:
-            rows += _head_rows(result.sel(layer=layer, head=head), str(HeadLabel(int(layer), int(head))))
-    return pd.DataFrame(rows)
+    parts = [_scored(result)] if "score" in result else []
+    rows = pd.concat([*parts, _identity(result)], ignore_index=True)
+    rows = rows.sort_values(["layer", "head"], kind="stable", ignore_index=True)
+    labels = [str(HeadLabel(layer, head)) for layer, head in zip(rows["layer"], rows["head"], strict=True)]
+    return rows.drop(columns="layer").assign(head=labels)
 
 
-def _head_rows(here: xr.Dataset, label: str) -> list[dict[str, Any]]:
-    rows = []
-    if "score" in here:
-        for prompt in here["prompt"].values:
-            for detector in here["detector"].values:
-                one = here.sel(prompt=prompt, detector=detector)
-                rows.append(
-                    {
-                        "head": label,
-                        "detector": str(detector),
-                        "prompt": str(prompt),
-                        "score": float(one["score"]),
-                        "standard_error": float(one["standard_error"]),
-                        "chance": float(one["chance"]),
-                        "label": bool(one["label"]),
-                    }
-                )
-    sd = float(here["identity_weights_sd"])
-    value = float(here["identity_weights"])
-    weights = {"head": label, "detector": "identity", "prompt": "weights", "score": value, "chance": 0.0}
-    return [*rows, {**weights, "chance_sd": sd, "z": value / sd}]
+def _scored(result: xr.Dataset) -> pd.DataFrame:
+    names = ("score", "standard_error", "chance", "label")
+    rows = grid_rows(result, names, ("layer", "head", "prompt", "detector"))
+    return rows[["layer", "head", "detector", "prompt", *names]]
+
+
+def _identity(result: xr.Dataset) -> pd.DataFrame:
+    rows = grid_rows(result, ["identity_weights"], ("layer", "head"))
+    score, sd = rows.pop("identity_weights"), float(result["identity_weights_sd"])
+    return rows.assign(detector="identity", prompt="weights", score=score, chance=0.0, chance_sd=sd, z=score / sd)
 
 
 def labelled_heads(result: xr.Dataset) -> dict[str, dict[str, list[str]]]:

@@ -77,9 +77,10 @@ def layer_results(heads: Heads, plan: Plan, memory: int | str) -> dict[str, np.n
     # Weights get an eighth of the budget: their double-precision copies take more.
     for block in heads.blocks(min(budget, max(budget // 8, per_layer + once))):
         for place, layer in enumerate(block.layers):
-            _add_whole_matrices(found, plan, list(_matrices(heads, block, place, layer)))
+            _add_whole_matrices(found, plan, _matrices(heads, block, place, layer), budget // 8)
             for role in ROLES:
                 _add_heads(found, plan, role, _in_stream(block, role, place))
+        del block  # before the next is read
     return found.stacked()
 
 
@@ -93,17 +94,17 @@ def _matrices(heads: Heads, block: HeadBlock, place: int, layer: int) -> Iterato
     for role in ROLES:
         yield _in_stream(block, role, place).movedim(1, 0).flatten(1)
     if len(matrix_names(heads)) > len(ROLES):
-        mlp = heads.mlp(layer)
-        yield from mlp.W_in
-        yield mlp.W_out.mT
+        for name, W in zip(matrix_names(heads)[len(ROLES) :], heads.mlp_matrices(layer), strict=True):
+            yield W.mT if name == "out" else W
 
 
-def _add_whole_matrices(found: Found, plan: Plan, matrices: list[Tensor]) -> None:
-    """One layer's whole matrices: arrays [matrix, table, ...]."""
+def _add_whole_matrices(found: Found, plan: Plan, matrices: Iterator[Tensor], scratch: int) -> None:
+    """One layer's whole matrices, one in memory at a time: arrays [matrix, table, ...]."""
     rows: dict[str, list[list[np.ndarray]]] = {}
     ranks = []
     for W in matrices:
-        spectrum = matrix_spectrum(W, plan.tolerance)
+        spectrum = matrix_spectrum(W, plan.tolerance, scratch)
+        del W
         ranks.append(spectrum.rank)
         cells = [_cell(spectrum, plan, name) for name in plan.tables]
         for name in cells[0]:

@@ -19,7 +19,7 @@ import xarray as xr
 from torch import Tensor
 
 from headspan.dims import LAYER, ROLES, head_axis
-from headspan.errors import DegenerateSubspace, ShapeError
+from headspan.errors import DegenerateSubspace, MemoryBudgetError, ShapeError
 from headspan.heads import Heads
 from headspan.heads.memory import memory_bytes
 from headspan.lenses.positions.direction_variables import context_obstacle, context_variables, sparsity_variables
@@ -38,6 +38,8 @@ from headspan.lenses.positions.spectrum import TableSpectra, rank_tolerance, tab
 from headspan.lenses.positions.table_variables import CENTRINGS, Variables, row_variables, spectrum_variables
 
 DEFAULT_K = 30
+SQUARES = 8
+"""Matrices d x d in double precision held at a time: directions of tables, a Gram matrix and what LAPACK takes."""
 
 
 def compute(
@@ -48,7 +50,7 @@ def compute(
     full: bool = False,
     samples: int = 512,
     seed: int = 0,
-    memory: int | str = "1GB",
+    memory: int | str = "4GB",
 ) -> xr.Dataset:
     """How positions, tokens and the matrices of every layer share the stream.
 
@@ -78,7 +80,9 @@ def compute(
     """
     if centring not in CENTRINGS:
         raise ShapeError(f"centring {centring!r} is unknown; it is one of {', '.join(CENTRINGS)}")
-    scratch, tolerance = memory_bytes(memory) // 8, rank_tolerance(heads.d_model, heads.dtype)
+    budget, tolerance = memory_bytes(memory), rank_tolerance(heads.d_model, heads.dtype)
+    scratch = budget // 8
+    _check_room(heads, budget)
     rows, left_out = _stored_tables(heads)
     tables = {name: table_spectra(values, tolerance, scratch) for name, values in rows.items()}
     for name in [name for name, spectra in tables.items() if not spectra.stored.rank]:
@@ -92,9 +96,23 @@ def compute(
     blocks = max(1, min(BLOCKS, *(spectra.stored.rank // 8 for spectra in tables.values())))
     variables |= _position_variables(heads, rows, tables, left_out, k, seed)
     variables |= _pair_variables(heads, rows, tables, left_out, k, blocks, full, samples, seed)
+    rows.clear()  # the layers need directions only
     variables |= _layer_variables(heads, tables, centring, k, blocks, tolerance, full, memory, left_out)
     attrs = _attributes(heads, k, centring, seed, samples, tolerance, full, left_out)
     return xr.Dataset(variables, coords=_coordinates(heads, variables, tables), attrs=attrs)
+
+
+def _check_room(heads: Heads, budget: int) -> None:
+    """Refuse what the budget cannot hold: tables are read whole, and directions are d x d in double precision."""
+    for name in ("W_pos", "W_E"):
+        if name in heads.reader.stored.parts:
+            heads.require_room_for(name, budget // 2)
+    needed = SQUARES * 8 * heads.d_model**2
+    if needed > budget:
+        raise MemoryBudgetError(
+            f"directions in {heads.d_model} dimensions need {needed:,} bytes of working memory, found {budget:,}; "
+            "raise the memory budget"
+        )
 
 
 def _words(name: str) -> str:

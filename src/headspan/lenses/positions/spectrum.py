@@ -106,11 +106,14 @@ def _of_gram(gram: Float[Tensor, "d d"], tolerance: float, largest: float | None
     return Spectrum(values[kept], directions.flip(-1)[:, kept])
 
 
-def matrix_spectrum(W: Float[Tensor, "d n"], tolerance: float) -> Spectrum:
-    """Singular values of W and its left singular directions, those in R^d."""
-    W = W.double()
+def matrix_spectrum(W: Float[Tensor, "d n"], tolerance: float, scratch: int) -> Spectrum:
+    """Singular values of W and its left singular directions, those in R^d; a wide W is taken by blocks of columns."""
     if W.shape[1] >= W.shape[0]:
-        return _of_gram(W @ W.mT, tolerance, None)
+        gram = torch.zeros(len(W), len(W), dtype=torch.float64, device=W.device)
+        for block in row_blocks(W.mT, scratch):
+            columns = block.double()
+            gram.addmm_(columns.mT, columns)
+        return _of_gram(gram, tolerance, None)
     directions, values = batched_directions(W)
     kept = values > tolerance * values[0]
     return Spectrum(values[kept], directions[:, kept])

@@ -9,50 +9,46 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headspan.dims import LAYER, ROLES, HeadLabel, head_axis
+from headspan.dims import LAYER, ROLES, HeadLabel, Role, head_axis
+from headspan.lenses.grid_rows import grid_rows
 from headspan.lenses.saving import without_nan
 
 SCHEMA = "headspan.positions/1"
 TABLE_NAMES = ("rank", "participation_ratio", "stable_rank", "rank_90", "rank_99")
 ROW_NAMES = ("row_norm_variation", "cosine_mean", "cosine_sd")
+SCORE_PARTS = ("", "_chance", "_z", "_log_p")
 
 
 def table(result: xr.Dataset) -> pd.DataFrame:
     """One row per layer, matrix (whole, or one head of it) and table: its alignment with chance, z and p."""
-    return pd.DataFrame([*_matrix_rows(result), *_head_rows(result)])
+    return pd.concat([_matrix_table(result), _head_table(result)], ignore_index=True)
 
 
-def _matrix_rows(result: xr.Dataset) -> list[dict[str, Any]]:
-    rows = []
-    for layer in result[LAYER].values:
-        for matrix in result["matrix"].values:
-            for name in result["table"].values:
-                here = result.sel({LAYER: layer, "matrix": matrix, "table": name})
-                row = {"layer": int(layer), "matrix": str(matrix), "head": "all", "table": str(name)}
-                row |= _scores(here, "alignment") | _scores(here, "energy_alignment")
-                rows.append(row)
-    return rows
+def _matrix_table(result: xr.Dataset) -> pd.DataFrame:
+    names = ("alignment", "energy_alignment")
+    here = grid_rows(result, [name + part for name in names for part in SCORE_PARTS], (LAYER, "matrix", "table"))
+    rows = {"layer": here[LAYER], "matrix": here["matrix"], "head": "all", "table": here["table"]}
+    return pd.DataFrame(rows | _scores(here, names[0]) | _scores(here, names[1]))
 
 
-def _head_rows(result: xr.Dataset) -> list[dict[str, Any]]:
-    rows = []
-    for role in ROLES:
-        axis = head_axis(role)
-        grouped = axis == "kv_head" and result.sizes[axis] != result.sizes["head"]
-        for layer in result[LAYER].values:
-            for head in result[axis].values:
-                for name in result["table"].values:
-                    here = result.sel({LAYER: layer, axis: head, "table": name})
-                    label = str(HeadLabel(int(layer), int(head), kv=grouped))
-                    row = {"layer": int(layer), "matrix": role, "head": label, "table": str(name)}
-                    rows.append(row | _scores(here, f"head_alignment_{role}", "alignment"))
-    return rows
+def _head_table(result: xr.Dataset) -> pd.DataFrame:
+    return pd.concat([_heads_of(result, role) for role in ROLES], ignore_index=True)
 
 
-def _scores(here: xr.Dataset, name: str, title: str | None = None) -> dict[str, float]:
+def _heads_of(result: xr.Dataset, role: Role) -> pd.DataFrame:
+    axis, name = head_axis(role), f"head_alignment_{role}"
+    grouped = axis == "kv_head" and result.sizes[axis] != result.sizes["head"]
+    here = grid_rows(result, [name + part for part in SCORE_PARTS], (LAYER, axis, "table"))
+    labels = [str(HeadLabel(layer, head, kv=grouped)) for layer, head in zip(here[LAYER], here[axis], strict=True)]
+    rows = {"layer": here[LAYER], "matrix": role, "head": labels, "table": here["table"]}
+    return pd.DataFrame(rows | _scores(here, name, "alignment"))
+
+
+def _scores(here: pd.DataFrame, name: str, title: str | None = None) -> dict[str, Any]:
+    """The columns of one score; the p-value takes the place of its logarithm."""
     title = name if title is None else title
-    values = {title + part: float(here[name + part]) for part in ("", "_chance", "_z")}
-    return values | {f"{title}_p_value": p_value(float(here[f"{name}_log_p"]))}
+    values = {title + part: here[name + part] for part in SCORE_PARTS[:-1]}
+    return values | {f"{title}_p_value": [p_value(each) for each in here[name + SCORE_PARTS[-1]]]}
 
 
 def p_value(log_p: float) -> float:
@@ -67,8 +63,8 @@ def as_json(result: xr.Dataset) -> dict[str, Any]:
         "provenance": dict(result.attrs),
         "left_out": [line for line in result.attrs["left_out"].split("; ") if line],
         "tables": _tables(result),
-        "matrices": _matrix_rows(result),
-        "heads": _head_rows(result),
+        "matrices": _matrix_table(result).to_dict("records"),
+        "heads": _head_table(result).to_dict("records"),
     }
     if "capture" in result:
         document |= {"deciles": _deciles(result), "corners": _corners(result), "angles": _angles(result)}

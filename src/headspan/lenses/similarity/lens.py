@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import xarray as xr
 
@@ -17,6 +19,7 @@ from headspan.dims import HEAD, LAYER, HeadLabel
 from headspan.errors import ShapeError
 from headspan.heads import Heads
 from headspan.lenses.similarity.chance import checked_metric
+from headspan.lenses.similarity.keeping import kept_spaces
 from headspan.lenses.similarity.layers import Gathered, distances_across, gather
 from headspan.lenses.similarity.maps import FOUR_SPACES, direction_map, random_direction_map
 from headspan.lenses.similarity.query_key import (
@@ -49,7 +52,7 @@ def compute(
     sample_head: str | tuple[int, int] | None = None,
     samples: int = 100,
     maps: bool = True,
-    memory: int | str = "1GB",
+    memory: int | str = "4GB",
 ) -> xr.Dataset:
     """How the query and key spaces of each head, and the attention spaces of all heads, lie to one another.
 
@@ -98,17 +101,20 @@ def compute(
     few = heads.n_layers * heads.n_heads <= MANY_HEADS
     across = heads.n_layers > 1 and (few if across_layers is None else across_layers)
     chosen = None if sample_head is None else _checked_head(heads, sample_head)
-    found = gather(heads, choice, metric, across, memory, seed)
+    with kept_spaces(heads, choice, memory) if across else nullcontext() as kept:
+        found = gather(heads, choice, metric, kept, memory, seed)
+        distance = None if kept is None else distances_across(kept, metric, memory)
+        scratch = 0 if kept is None else kept.scratch_bytes
     variables = _head_variables(heads, choice, found, seed)
     variables |= layer_variables(heads, choice, metric, found, seed)
-    if across:
-        distance = distances_across(heads, choice, metric, found.spaces, memory)
+    if distance is not None:
         variables |= across_variables(heads, choice, metric, found, distance, maps, seed)
     first = _first_defined(heads, found) if chosen is None else chosen
     if maps and first is not None:
         variables |= _sample_variables(heads, choice, first, samples, seed)
     attrs = _attributes(heads, choice, metric, seed, str(first) if maps and first else "none")
     attrs |= angle_error(heads, choice, found["theta"])
+    attrs["scratch_bytes"] = scratch
     attrs["across_layers"] = _across_text(heads, across, across_layers)
     return xr.Dataset(variables, coords=_coordinates(heads, across), attrs=attrs)
 

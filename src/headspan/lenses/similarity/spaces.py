@@ -11,14 +11,15 @@ qk            the span of the leading singular vectors of W_QK = W_Q W_K^T on bo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headspan.errors import ShapeError
+from headspan.errors import MemoryBudgetError, ShapeError
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.bilinear import bilinear_factors
 from headspan.heads.memory import memory_bytes
@@ -26,6 +27,8 @@ from headspan.heads.precision import computing_dtype
 from headspan.subspaces import Factored, Subspace, intersection, orthonormal_basis, subspace_sum
 
 SPACES = ("sum", "intersection", "qk")
+COPIES = 8
+"""Arrays as large as a basis of a sum that making one takes, over a little."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,10 @@ class SpaceChoice:
     qk_rank: int
     dtype: torch.dtype
 
-    @property
-    def width_factor(self) -> int:
-        """Columns of a stored basis, in units of d_head (rounded up)."""
-        return 1 if self.space == "intersection" else 2
+    def columns(self, heads: Heads) -> int:
+        """Columns of a stored basis of an attention space."""
+        one_side = min(heads.d_model, self.qk_rank if self.space == "qk" else heads.d_head)
+        return one_side if self.space == "intersection" else min(heads.d_model, 2 * one_side)
 
 
 def space_choice(
@@ -89,37 +92,90 @@ class BlockSpaces:
     key: Subspace
     attention: Subspace
 
+    def layer(self, place: int) -> BlockSpaces:
+        """The spaces of one layer, by its place in the block."""
+        one = slice(place, place + 1)
+        b_Q, b_K = (None if bias is None else bias[one] for bias in (self.query_bias, self.key_bias))
+        spaces = (each[one] for each in (self.query, self.key, self.attention))
+        return BlockSpaces(self.layers[one], self.W_Q[one], self.W_K[one], b_Q, b_K, *spaces)
+
 
 def space_blocks(heads: Heads, choice: SpaceChoice, memory: int | str) -> Iterator[BlockSpaces]:
-    """The spaces of all heads, in blocks of layers.
+    """The spaces of all heads, in blocks of layers: as many as fit, with what is made of one, into a third of `memory`.
 
-    Weights get an eighth of the budget, since their double-precision copies and the bases take several times as much;
-    a single layer may have all of it.
+    A single layer may have two thirds; what needs more is refused.
     """
     budget = memory_bytes(memory)
-    per_layer, once = heads.block_bytes(("Q", "K"))
-    for block in heads.blocks(min(budget, max(budget // 8, per_layer + once)), ("Q", "K")):
-        yield block_spaces(heads, block, choice)
+    per_layer, once = layer_bytes(heads, choice)
+    if per_layer + once > budget * 2 // 3:
+        raise MemoryBudgetError(
+            f"the spaces of one layer need {per_layer + once:,} bytes of working memory, and two thirds of "
+            f"{budget:,} are allowed for them; raise the memory budget"
+        )
+    read, read_once = heads.block_bytes(("Q", "K"))
+    layers = max(1, (budget // 3 - once) // per_layer)
+    for block in heads.blocks(layers * read + read_once, ("Q", "K")):
+        made = [block_spaces(heads, block, choice, budget // 8)]
+        del block  # or it would still be here while the next is read
+        yield made.pop()
 
 
-def block_spaces(heads: Heads, block: HeadBlock, choice: SpaceChoice) -> BlockSpaces:
-    """Query, key and attention spaces of the heads of one block."""
+def layer_bytes(heads: Heads, choice: SpaceChoice) -> tuple[int, int]:
+    """Bytes that the spaces of each layer of a block take, and bytes that are taken once, for the layer at work."""
+    query, key = (prod(heads.shape(role)[1:]) for role in ("Q", "K"))
+    read, _ = heads.block_bytes(("Q", "K"))
+    copies = query + key if choice.dtype != heads.dtype else 0
+    factors = query + key if choice.space == "qk" else 0
+    attention = heads.n_heads * heads.d_model * choice.columns(heads)
+    item = choice.dtype.itemsize
+    # Once: keys and key spaces per query head, and what is left of a space's part outside another.
+    return read + item * (copies + factors + query + key + attention), item * 4 * query
+
+
+def block_spaces(heads: Heads, block: HeadBlock, choice: SpaceChoice, memory: int | str = "128MB") -> BlockSpaces:
+    """Query, key and attention spaces of the heads of one block; making them takes `memory` at most besides."""
     W_Q, W_K = block.W_Q.to(choice.dtype), block.W_K.to(choice.dtype)
-    query, key = orthonormal_basis(W_Q, choice.tolerance), orthonormal_basis(W_K, choice.tolerance)
-    per_head = expanded(heads, key)
-    if choice.space == "sum":
-        attention = subspace_sum(query, per_head, choice.tolerance)
-    elif choice.space == "intersection":
-        attention = intersection(query, per_head, choice.angle_tolerance)
-    else:
-        A, B = bilinear_factors(heads, block)
-        attention = _leading_space(A.to(choice.dtype), heads.per_query_head(B).to(choice.dtype), choice)
+    at_once = max(1, memory_bytes(memory) // (COPIES * 2 * heads.d_model * heads.d_head * choice.dtype.itemsize))
+
+    def basis_of(W: Tensor) -> Subspace:
+        return _by_pieces(W.shape[:2], at_once, lambda layer, part: orthonormal_basis(W[layer, part], choice.tolerance))
+
+    query, key = basis_of(W_Q), basis_of(W_K)
+    key_head = torch.arange(heads.n_heads) // (heads.n_heads // heads.n_kv_heads)
+    A, B = bilinear_factors(heads, block) if choice.space == "qk" else (W_Q, W_K)
+
+    def attention_of(layer: int, part: slice) -> Subspace:
+        own = key_head[part]
+        S, T = query[layer, part], key[layer, own]
+        if choice.space == "sum":
+            space = subspace_sum(S, T, choice.tolerance)
+        elif choice.space == "intersection":
+            space = intersection(S, T, choice.angle_tolerance)
+        else:
+            space = _leading_space(A[layer, part].to(choice.dtype), B[layer, own].to(choice.dtype), choice)
+        return _only(space, (S.rank > 0) & (T.rank > 0))
+
+    attention = _by_pieces(W_Q.shape[:2], at_once, attention_of)
     b_Q, b_K = (None if bias is None else bias.to(choice.dtype) for bias in (block.b_Q, block.b_K))
-    defined = (query.rank > 0) & (per_head.rank > 0)
-    return BlockSpaces(block.layers, W_Q, W_K, b_Q, b_K, query, key, _only(attention, defined))
+    return BlockSpaces(block.layers, W_Q, W_K, b_Q, b_K, query, key, attention)
 
 
-def _only(S: Subspace, wanted: Bool[Tensor, "layer head"]) -> Subspace:
+def _by_pieces(shape: Sequence[int], at_once: int, made: Callable[[int, slice], Subspace]) -> Subspace:
+    """Spaces [layer, head], made a few heads of a layer at a time and put straight into their place.
+
+    What the making takes besides is then that of a few heads. Bases are laid out as rows, as products with many want.
+    """
+    pieces = [(layer, slice(head, head + at_once)) for layer in range(shape[0]) for head in range(0, shape[1], at_once)]
+    first = made(*pieces[0])
+    basis = first.basis.new_empty(*shape, first.width, first.ambient).mT
+    rank = first.rank.new_empty(tuple(shape))
+    for number, piece in enumerate(pieces):
+        S = made(*piece) if number else first
+        basis[piece], rank[piece] = S.basis, S.rank
+    return Subspace(basis, rank)
+
+
+def _only(S: Subspace, wanted: Bool[Tensor, " head"]) -> Subspace:
     """S with the spaces that are not wanted emptied: without a query or a key, logits depend on no direction at all."""
     return Subspace(S.basis * wanted[..., None, None].to(S.basis.dtype), S.rank * wanted)
 

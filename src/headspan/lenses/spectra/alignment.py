@@ -26,10 +26,9 @@ from headspan.subspaces import symmetric_eigenvalues
 Arrays = dict[str, np.ndarray]
 
 
-def block_alignment(heads: Heads, A: Tensor, B: Tensor) -> Arrays:
-    """[layer, head]: sums that the alignment of a block's heads follows from; A of query heads, B of kv heads."""
+def block_alignment(A: Tensor, B: Tensor) -> Arrays:
+    """[layer, head]: sums that the alignment of heads follows from; A of their queries, B of their keys."""
     A, B = A.double(), B.double()
-    B = heads.per_query_head(B)
     cross = B.mT @ A
     return {
         "trace": cross.diagonal(dim1=-2, dim2=-1).sum(-1).numpy(force=True),

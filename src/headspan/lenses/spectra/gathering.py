@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from headspan.dims import LAYER, ROLES, Role
@@ -17,11 +18,13 @@ from headspan.heads import HeadBlock, Heads
 from headspan.heads.bilinear import bilinear_factors
 from headspan.heads.memory import memory_bytes
 from headspan.lenses.spectra.alignment import block_alignment
-from headspan.lenses.spectra.kinds import FACTORS, MLP, PER_HEAD, TABLES, WHOLE, Kind, attention_kind
+from headspan.lenses.spectra.kinds import FACTORS, MLP, PER_HEAD, TABLES, WHOLE, Kind, attention_kind, available_kinds
 from headspan.subspaces import product_singular_values, singular_values
 from headspan.threads import one_thread
 
 BLOCK = 2**26
+COPIES = 6
+"""Arrays in double precision as large as both factors of a product that its values and sums take, over a little."""
 
 
 @dataclass
@@ -32,13 +35,14 @@ class Gathered:
     values: dict[str, list[np.ndarray]] = field(default_factory=dict)
     sums: dict[str, list[np.ndarray]] = field(default_factory=dict)
 
-    def add(self, kind: Kind, values: Tensor) -> None:
+    def add(self, kind: Kind, values: Tensor, heads: slice | None = None) -> None:
+        """The next values of a kind: of the next layers, or of some `heads` of the layers at work."""
         self.kinds[kind.name] = kind
-        self.values.setdefault(kind.name, []).append(values.numpy(force=True))
+        _append(self.values.setdefault(kind.name, []), values.numpy(force=True), heads)
 
-    def add_sums(self, arrays: dict[str, np.ndarray]) -> None:
+    def add_sums(self, arrays: dict[str, np.ndarray], heads: slice) -> None:
         for name, array in arrays.items():
-            self.sums.setdefault(name, []).append(array)
+            _append(self.sums.setdefault(name, []), array, heads)
 
     def spectra(self, name: str) -> np.ndarray:
         """[*axes, rank] of one kind."""
@@ -49,28 +53,63 @@ class Gathered:
         return np.concatenate(self.sums[name])
 
 
+def _append(parts: list[np.ndarray], array: np.ndarray, heads: slice | None) -> None:
+    """Another block of layers, or more heads of the last one."""
+    if heads is None or heads.start == 0:
+        parts.append(array)
+    else:
+        parts[-1] = np.concatenate([parts[-1], array], axis=1)
+
+
 def gather(heads: Heads, wanted: Collection[str], delta: int, memory: int | str) -> Gathered:
     """The pass over all layers and tables."""
-    # Everything is computed in double precision, so weights are converted once, as they are read.
-    heads, found, budget = heads.to("float64"), Gathered(), memory_bytes(memory)
-    roles = roles_of(wanted)
-    if roles:
-        per_layer, once = heads.block_bytes(roles)
-        # Heads side by side, factors and Gram matrices take several times what the weights take. Small blocks are
-        # quicker too: their scratch memory is used again instead of being asked from the system anew.
-        for block in heads.blocks(min(budget, max(min(budget // 6, BLOCK), per_layer + once)), roles):
-            _attention(found, heads, block, wanted, budget // 4)
-            if "W_QK" in wanted:
-                _queries_and_keys(found, heads, block, delta)
+    # Products of weights are computed in double precision, so attention is converted once, as it is read.
+    found, budget, double = Gathered(), memory_bytes(memory), heads.to("float64")
+    for roles, kinds in _groups(double, wanted, budget):
+        for block in _blocks(double, roles, budget):
+            _attention(found, double, block, kinds, budget // 4)
+            if "W_QK" in kinds:
+                _queries_and_keys(found, double, block, delta, budget // 4)
+            del block  # before the next is read
+    plain = heads.to(_storing_dtype(heads))
     if set(wanted) & set(MLP):
         for layer in heads.layers:
-            _mlp(found, heads, layer, wanted, budget // 4)
+            _mlp(found, plain, layer, wanted, budget // 4)
     for name in TABLES:
         if name in wanted:
-            table = getattr(heads, name)
+            plain.require_room_for(name, budget // 2)
+            table = getattr(plain, name)
             shape = (table.shape[0], table.shape[1])
             found.add(Kind(name, (), *shape, None, (shape,)), singular_values(table, budget // 4))
+            del table
     return found
+
+
+def _groups(heads: Heads, wanted: Collection[str], budget: int) -> Iterator[tuple[tuple[Role, ...], list[str]]]:
+    """Roles to be read together, and what is wanted of them: all at once, or in two halves where a layer is large."""
+    roles = roles_of(wanted)
+    if not roles:
+        return
+    if sum(heads.block_bytes(roles)) <= budget // 4:
+        yield roles, list(wanted)
+        return
+    for half in (("Q", "K"), ("V", "O")):
+        kinds = [name for name in wanted if set(roles_of([name])) & set(half)]
+        if kinds:
+            yield roles_of(kinds), kinds
+
+
+def _blocks(heads: Heads, roles: tuple[Role, ...], budget: int) -> Iterator[HeadBlock]:
+    # Heads side by side, factors and Gram matrices take several times what the weights take. Small blocks are
+    # quicker too: their scratch memory is used again instead of being asked from the system anew.
+    per_layer, once = heads.block_bytes(roles)
+    return heads.blocks(min(budget, max(min(budget // 6, BLOCK), per_layer + once)), roles)
+
+
+def _storing_dtype(heads: Heads) -> torch.dtype:
+    """What matrices are read in that are used one by one: double precision only where something is done to them."""
+    as_they_are = heads.fold == "none" and not heads.center
+    return torch.float32 if as_they_are and heads.reader.stored_dtype.itemsize <= 4 else torch.float64
 
 
 def roles_of(wanted: Collection[str]) -> tuple[Role, ...]:
@@ -88,16 +127,28 @@ def _attention(found: Gathered, heads: Heads, block: HeadBlock, wanted: Collecti
         if whole in wanted:
             found.add(attention_kind(heads, whole), singular_values(_side_by_side(block.weight(role), role), memory))
     if "W_OV" in wanted:
-        values, outputs = heads.per_query_head(block.W_V), block.W_O.mT
-        found.add(attention_kind(heads, "W_OV"), product_singular_values(values, outputs))
-        found.add_sums({"norm_V": _norm(values), "norm_O": _norm(outputs)})
+        for part, own in _head_pieces(heads, block, memory):
+            values, outputs = block.W_V[:, own], block.W_O[:, part].mT
+            found.add(attention_kind(heads, "W_OV"), product_singular_values(values, outputs), part)
+            found.add_sums({"norm_V": _norm(values), "norm_O": _norm(outputs)}, part)
 
 
-def _queries_and_keys(found: Gathered, heads: Heads, block: HeadBlock, delta: int) -> None:
+def _queries_and_keys(found: Gathered, heads: Heads, block: HeadBlock, delta: int, memory: int) -> None:
     A, B = bilinear_factors(heads, block, delta)
-    found.add(attention_kind(heads, "W_QK"), product_singular_values(A, heads.per_query_head(B)))
-    with one_thread():
-        found.add_sums(block_alignment(heads, A, B))
+    for part, own in _head_pieces(heads, block, memory):
+        found.add(attention_kind(heads, "W_QK"), product_singular_values(A[:, part], B[:, own]), part)
+        with one_thread():
+            found.add_sums(block_alignment(A[:, part], B[:, own]), part)
+
+
+def _head_pieces(heads: Heads, block: HeadBlock, memory: int) -> Iterator[tuple[slice, Tensor]]:
+    """Query heads a few at a time, with the kv heads they read: as many as fit into `memory` with their products."""
+    one = len(block.layers) * heads.d_model * 2 * max(heads.d_head, heads.d_value) * 8 * COPIES
+    at_once = max(1, memory // one)
+    key_head = torch.arange(heads.n_heads) // (heads.n_heads // heads.n_kv_heads)
+    for start in range(0, heads.n_heads, at_once):
+        part = slice(start, start + at_once)
+        yield part, key_head[part]
 
 
 def _side_by_side(weight: Tensor, role: Role) -> Tensor:
@@ -113,9 +164,9 @@ def _norm(weight: Tensor) -> np.ndarray:
 
 
 def _mlp(found: Gathered, heads: Heads, layer: int, wanted: Collection[str], memory: int) -> None:
-    mlp = heads.mlp(layer)
-    matrices = dict(zip(("W_in", "W_gate"), reversed(mlp.W_in), strict=False)) | {"W_out": mlp.W_out}
-    for name in MLP:
+    gated = "W_gate" in available_kinds(heads)
+    for name, matrix in zip(MLP if gated else MLP[1:], heads.mlp_matrices(layer), strict=True):
         if name in wanted:
-            shape = (matrices[name].shape[0], matrices[name].shape[1])
-            found.add(Kind(name, (LAYER,), *shape, None, (shape,)), singular_values(matrices[name][None], memory))
+            shape = (matrix.shape[0], matrix.shape[1])
+            found.add(Kind(name, (LAYER,), *shape, None, (shape,)), singular_values(matrix[None], memory))
+        del matrix

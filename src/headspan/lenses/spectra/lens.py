@@ -34,7 +34,7 @@ def compute(
     power_law: bool = False,
     tolerance: float | None = None,
     seed: int = 0,
-    memory: int | str = "1GB",
+    memory: int | str = "4GB",
 ) -> xr.DataTree:
     """Singular values of every weight matrix, what sums them up, and what chance gives for it.
 

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from headspan.sweep import open_store, run_sweep
 from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_checkpoint, write_series
 
 
+@pytest.mark.slow
 def test_steps_resuming_and_lock_do_not_depend_on_the_clock(tmp_path: Path) -> None:
     series, store = write_series(tmp_path / "run", (0, 10, 100)), tmp_path / "store"
     later = write_checkpoint(tmp_path / "step-5", seed=5)

@@ -18,6 +18,7 @@ import xarray as xr
 from tests.robustness.small_disk import LENSES, LIMIT, command, ways
 from tests.robustness.sweep_models import part_bytes, write_series
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("full_disk")]  # one run of all sweeps, looked at by all tests
 REFUSALS = {LIMIT: "File too large"}
 STEPS = 6
 

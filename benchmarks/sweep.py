@@ -1,7 +1,7 @@
 """What a sweep adds to a lens: CPU time per task over opening a checkpoint and calling the lens; 1 against 2 workers.
 
 The checkpoints are the embedded model with noise added. Overhead is CPU time of one process, in turns; the number of
-workers is compared by the wall time of a whole sweep, starting the workers included and left out.
+workers is compared by wall time once workers have started, that of tasks and that of the whole sweep.
 """
 
 from __future__ import annotations
@@ -56,19 +56,41 @@ def overhead(series: Path, parts: Path) -> None:
         )
 
 
+class Phases:
+    """When each phase of a sweep ended: checkpoints described, tasks done, groups written."""
+
+    def __init__(self) -> None:
+        self.ended: dict[str, float] = {}
+
+    def __call__(self, line: str) -> None:
+        self.ended[line.partition(":")[0]] = perf_counter()
+
+    def seconds(self) -> tuple[float, float]:
+        """Of tasks and of groups."""
+        return self.ended["tasks"] - self.ended["checkpoints"], self.ended["groups"] - self.ended["tasks"]
+
+
 def workers_compared(series: Path, folder: Path) -> None:
-    """Wall time of the same sweep on one worker and on two."""
-    seconds = {}
+    """Wall time of the same sweep on one worker and on two: its tasks, which share out, and its groups, two in all."""
+    lenses, tasks, whole = "affinity,spectra", {}, {}
     for workers in (1, 2):
         with connected(workers=workers) as client:
-            run_sweep(series / "step-0", folder / f"warm-{workers}", lenses="affinity,spectra", client=client)
+            # Each worker loads its libraries with the first tasks it gets.
+            run_sweep(series, folder / f"warm-{workers}", lenses="affinity", client=client)
+            phases, store, start = Phases(), folder / f"store-{workers}", perf_counter()
+            run_sweep(series, store, lenses=lenses, client=client, quiet=False, say=phases)
+            whole[workers] = perf_counter() - start
+            tasks[workers], groups = phases.seconds()
             start = perf_counter()
-            run_sweep(series, folder / f"store-{workers}", lenses="affinity,spectra", client=client)
-            seconds[workers] = perf_counter() - start
-            start = perf_counter()
-            run_sweep(series, folder / f"store-{workers}", lenses="affinity,spectra", client=client)
-            print(f"sweep, {workers} workers: {seconds[workers]:.1f} s; resumed {perf_counter() - start:.2f} s")
-    print(f"sweep, 1 worker / 2 workers: {seconds[1] / seconds[2]:.2f} for {CHECKPOINTS} checkpoints")
+            run_sweep(series, store, lenses=lenses, client=client)
+            print(
+                f"sweep, {workers} workers: tasks {tasks[workers]:.1f} s, groups {groups:.1f} s, whole "
+                f"{whole[workers]:.1f} s; resumed {perf_counter() - start:.2f} s"
+            )
+    print(
+        f"sweep, 1 worker / 2 workers: tasks {tasks[1] / tasks[2]:.2f}, whole {whole[1] / whole[2]:.2f} for "
+        f"{CHECKPOINTS} checkpoints"
+    )
 
 
 def main() -> None:

@@ -47,20 +47,6 @@ def test_a_store_holds_what_the_lens_gives_for_every_step(series: Path, client: 
     assert opened_by_zarr["rank_Q"].dims == ("model", "step", "layer", "head")
 
 
-@pytest.mark.parametrize("now", [10**9, 4 * 10**9], ids=["long ago", "in the future"])
-def test_a_second_call_recomputes_nothing_whatever_the_clock_says(
-    now: int, series: Path, client: Any, tmp_path: Path
-) -> None:
-    store = tmp_path / "store"
-    run_sweep(series, store, lenses="ranks", client=client)
-    before = {path: (path.stat().st_ino, path.read_bytes()) for path in store.rglob("*") if path.suffix == ".npz"}
-    for path in [*store.rglob("*"), *series.rglob("*")]:
-        os.utime(path, (now, now))
-    summary = run_sweep(series, store, lenses="ranks", client=client)
-    assert (summary.done, summary.reused) == (0, 3)
-    assert {path: (path.stat().st_ino, path.read_bytes()) for path in before} == before
-
-
 def test_one_corrupt_checkpoint_of_twenty_is_named_and_the_rest_goes_on(client: Any, tmp_path: Path) -> None:
     series = write_series(tmp_path / "run", range(20))
     weights = series / "step-7" / "model.safetensors"
@@ -72,71 +58,6 @@ def test_one_corrupt_checkpoint_of_twenty_is_named_and_the_rest_goes_on(client: 
     assert "model.safetensors" in failure.reason
     steps = open_store(tmp_path / "store")["run/ranks"]["step"].values
     assert list(steps) == [step for step in range(20) if step != 7]
-
-
-def test_weights_that_cannot_be_read_are_named(
-    series: Path, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opening = Path.open
-
-    def refused(self: Path, *arguments: Any, **options: Any) -> Any:
-        if self.parent.name == "step-10" and self.suffix == ".safetensors":
-            raise PermissionError(13, "Permission denied", str(self))
-        return opening(self, *arguments, **options)
-
-    monkeypatch.setattr(Path, "open", refused)
-    summary = run_sweep(series, tmp_path / "store", lenses="ranks", client=client)
-    (failure,) = summary.failures
-    assert summary.done == 2
-    assert "Permission denied" in failure.reason
-    monkeypatch.undo()
-    assert run_sweep(series, tmp_path / "store", lenses="ranks", client=client).done == 1
-
-
-def test_a_full_disk_stops_the_sweep_and_keeps_what_is_finished(
-    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    series, store, written = write_series(tmp_path / "run", range(6)), tmp_path / "store", []
-    saving = np.savez
-
-    def until_full(file: Any, **arrays: Any) -> None:
-        written.append(1)
-        if len(written) > 2:
-            file.write(b"half of it")
-            raise OSError(28, "No space left on device")
-        saving(file, **arrays)
-
-    monkeypatch.setattr(np, "savez", until_full)
-    summary = run_sweep(series, store, lenses="ranks", client=client)
-    assert summary.done == 2
-    assert {failure.state for failure in summary.failures} >= {"failed", "not run"}
-    assert all("No space left on device" in failure.reason for failure in summary.failures)
-    assert len(part_bytes(store)) == 2
-    assert list(open_store(store)["run/ranks"]["step"].values) == [0, 1]
-    monkeypatch.undo()
-    # A task that was under way when the sweep stopped may yet find room.
-    resumed = run_sweep(series, store, lenses="ranks", client=client)
-    assert (resumed.done + resumed.reused, list(resumed.failures)) == (6, [])
-    assert resumed.reused >= 2
-    assert not list(store.rglob(".part-*"))
-
-
-def test_a_disk_that_is_full_when_groups_are_written_loses_nothing(
-    series: Path, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = tmp_path / "store"
-
-    def full(self: xr.DataTree, *arguments: Any, **options: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(xr.DataTree, "to_zarr", full)
-    summary = run_sweep(series, store, lenses="ranks", client=client)
-    monkeypatch.undo()
-    assert summary.done == 3
-    assert [failure.what for failure in summary.failures] == ["the group ranks of run"]
-    assert list(open_store(store)["run/ranks"]["step"].values) == [0, 10, 100]
-    assert run_sweep(series, store, lenses="ranks", client=client).done == 0
-    assert (store / "results.zarr" / "run" / "ranks" / ".zattrs").is_file()
 
 
 def test_two_steps_with_the_same_weights_are_flagged_and_computed_once(client: Any, tmp_path: Path) -> None:

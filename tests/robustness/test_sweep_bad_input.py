@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,26 +84,6 @@ def test_a_store_that_is_a_file_or_another_folder_is_refused(tmp_path: Path) -> 
         run_sweep("demo", tmp_path / "folder")
     with pytest.raises(StoreError, match=r"cannot make the folder '.*file/store/parts': Not a directory"):
         run_sweep("demo", tmp_path / "file" / "store")
-
-
-@pytest.mark.parametrize(
-    ("number", "message"),
-    [(0, r"older format 0, written by headspan 0\.1.* Nothing in it was changed"), (99, r"newer format 99.*update")],
-)
-def test_a_store_of_another_version_is_refused_and_left_as_it_is(
-    number: int, message: str, client: Any, tmp_path: Path
-) -> None:
-    series, store = write_series(tmp_path / "run", (0, 1)), tmp_path / "store"
-    run_sweep(series, store, lenses="ranks", client=client)
-    manifest = store / "manifest.json"
-    record = {**json.loads(manifest.read_text()), "schema": f"headspan.sweep/{number}", "headspan_version": "0.1"}
-    manifest.write_text(json.dumps(record))
-    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
-    with pytest.raises(StoreError, match=message):
-        run_sweep(series, store, lenses="ranks", client=client)
-    with pytest.raises(StoreError, match=message):
-        open_store(store)
-    assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
 
 
 def test_a_damaged_manifest_is_refused_and_says_where_results_are(client: Any, tmp_path: Path) -> None:

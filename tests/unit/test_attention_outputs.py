@@ -246,7 +246,7 @@ def test_the_report_does_not_run_what_is_large_or_not_at_hand(tmp_path: Path, mo
     monkeypatch.setattr(report, "LENSES", {"detect": LENSES["detect"]})
     monkeypatch.setattr(subjects, "MOST_PARAMETERS", 1000)
     html = write_report(headspan.open("demo"), tmp_path / "report.html").read_text()
-    assert "Does not apply: a report does not run models of more than 1,000 parameters" in html
+    assert "Does not apply: models of more than 1,000 parameters are run by the lens" in html
 
 
 def test_a_model_that_transformers_does_not_load_is_left_out_with_the_reason(

@@ -79,7 +79,7 @@ def _change_points(table: xr.Dataset) -> list[list[str]]:
     clear = clear.isel(quantity=clear["p_value"].argsort(kind="stable").values[:SHOWN]).sortby("change")
     return [
         [
-            str(row["quantity"].values),
+            str(row["words"].values),
             f"{float(row['change']):.0f}",
             f"{float(row['low']):.0f} to {float(row['high']):.0f}" if row["low"] == row["low"] else "-",
             f"{float(row['before']):.3g}",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
 from plotly.subplots import make_subplots
 
-from headspan.figures.theme import BLUE, CATEGORIES, CHANCE, ORANGE, VERMILION, styled
+from headspan.figures.theme import BLUE, CATEGORIES, CHANCE, TEXT, VERMILION, styled
 
 CHANGES, EDGES = 20, 8
+AGAINST = {"anticausal": "those whose order cannot compose", "haar": "subspaces in general position"}
+COUNTS = (("solid", "circle"), ("dash", "square"), ("dot", "triangle-up"))
 PANELS = {
     "stable_rank": "Stable rank",
     "energy_ratio": "Squared norm over its initial value",
@@ -71,10 +75,10 @@ def changes(table: xr.Dataset) -> go.Figure:
     for up, name, colour, sign in ((True, "rises", VERMILION, "triangle-up"), (False, "falls", BLUE, "triangle-down")):
         part = rises == up
         error = {"type": "data", "symmetric": False, "array": (high - at)[part], "arrayminus": (at - low)[part]}
-        trace = go.Scatter(x=at[part], y=ordered["quantity"].values[part], mode="markers", name=name, error_x=error)
+        trace = go.Scatter(x=at[part], y=ordered["words"].values[part], mode="markers", name=name, error_x=error)
         trace.update(marker={"color": colour, "symbol": sign, "size": 10})
         figure.add_trace(trace.update(hovertemplate="%{y}: step %{x:.0f}<extra></extra>"), 1, 1)
-    figure.update_yaxes(categoryorder="array", categoryarray=list(ordered["quantity"].values))
+    figure.update_yaxes(categoryorder="array", categoryarray=list(ordered["words"].values))
     _time_axis(figure, axis, 1)
     ends = _places(table["step"].values[[0, -1]], axis)
     figure.update_xaxes(range=list(np.log10(ends) if axis == "log" else ends))
@@ -97,12 +101,29 @@ def edges(table: xr.Dataset) -> go.Figure:
         dashed = {"color": CHANCE, "dash": "dash"}
         chance = _line(x, shown["score_chance"].mean("edge").values, "chance", CHANCE, mode="lines")
         figure.add_trace(chance.update(line=dashed), 1, 1)
-    for pairing, dash in zip(table["counted_pairing"].values, ("solid", "dash", "dot"), strict=False):
+        figure.add_traces(list(_events(shown, x)), rows=1, cols=1)
+    for pairing, (dash, symbol) in zip(table["counted_pairing"].values, COUNTS, strict=False):
         counts = table["n_edges"].sel(counted_pairing=pairing).values.astype(float)
-        trace = _line(x, counts, f"number in {pairing}", ORANGE)
-        figure.add_trace(trace.update(line={"color": ORANGE, "dash": dash}), 2, 1)
+        trace = _line(x, counts, f"number in {pairing}", TEXT)
+        trace.update(line={"color": TEXT, "dash": dash, "shape": "hv"}, marker={"symbol": symbol, "size": 7})
+        figure.add_trace(trace, 2, 1)
+    whole = {"tickformat": "d", "rangemode": "tozero"}
+    figure.update_yaxes(row=2, col=1, **whole, **({"dtick": 1} if int(table["n_edges"].max()) <= 5 else {}))
     _time_axis(figure, axis, 2)
-    return styled(figure, f"Wiring over training (null: {table.attrs['null']})", 620)
+    return styled(figure, f"Pairs of heads that stand out from {AGAINST[str(table.attrs['null'])]}", 640)
+
+
+def _events(shown: xr.Dataset, x: np.ndarray) -> Iterator[go.Scatter]:
+    """Marks where edges appear and where they vanish, on their curves; an edge that was there at first has none."""
+    steps, scores = shown["step"].values, shown["score"].values
+    begun = shown["from_start"].values
+    for name, symbol in (("appears", "circle-open"), ("vanishes", "x-thin-open")):
+        rows = np.flatnonzero(np.isfinite(shown[name].values) & ~begun)
+        at = np.searchsorted(steps, shown[name].values[rows])
+        marker = {"symbol": symbol, "size": 14, "color": TEXT, "line": {"width": 2, "color": TEXT}}
+        if len(rows):
+            trace = go.Scatter(x=x[at], y=scores[rows, at], mode="markers", name=name, marker=marker)
+            yield trace.update(hovertemplate=f"{name} at %{{x}}<extra></extra>")
 
 
 def drift(table: xr.Dataset) -> go.Figure:

@@ -13,6 +13,7 @@ LENS = "evolution"
 SHOWN, EDGES = 6, 5
 THROUGH = {"OQ": "queries", "OK": "keys", "OV": "values"}
 LEVEL = 0.05
+AGAINST = {"anticausal": "the pairs whose order cannot compose", "haar": "subspaces in general position"}
 
 
 def findings(result: xr.DataTree) -> list[Finding]:
@@ -62,9 +63,7 @@ def _change(row: xr.Dataset, of: str) -> Finding:
     low, high = float(row["low"]), float(row["high"])
     interval = f" (95 %: {low:.0f} to {high:.0f})" if np.isfinite(low) else ""
     verb = "rises" if after > before else "falls"
-    statement = (
-        f"{of}{row['quantity'].values!s} {verb} from {before:.3g} to {after:.3g} around step {at:.0f}{interval}."
-    )
+    statement = f"{of}{row['words'].values!s}: {verb} from {before:.3g} to {after:.3g} around step {at:.0f}{interval}."
     return Finding(
         lens=LENS,
         statement=statement,
@@ -92,8 +91,8 @@ def _edges(node: xr.DataTree, of: str) -> Iterator[Finding]:
             "dimensions.",
             value=float(score[-1]),
             chance=float(chance[-1]),
-            evidence=f"Projection kernel {pairing}; q <= {table.attrs['level']} at every later step (null: "
-            f"{table.attrs['null']}).",
+            evidence=f"Projection kernel {pairing}; at every later step it stands out from "
+            f"{AGAINST[str(table.attrs['null'])]}.",
             weight=0.6,
         )
     counts, steps = table["n_edges"].values.sum(0), table["step"].values
@@ -103,8 +102,9 @@ def _edges(node: xr.DataTree, of: str) -> Iterator[Finding]:
         f"{len(later)} appeared in between and stayed, {int(np.isfinite(table['vanishes'].values).sum())} vanished.",
         value=float(counts[-1]),
         chance=float(counts[0]),
-        evidence=f"Pairs with q <= {table.attrs['level']} in OQ, OK and OV together (null: {table.attrs['null']}). The "
-        "count at the first step is what untrained weights give, where the series begins with them.",
+        evidence=f"Pairs in OQ, OK and OV together that stand out from {AGAINST[str(table.attrs['null'])]} (level "
+        f"{table.attrs['level']}). The count at the first step is what untrained weights give, where the series begins "
+        "with them.",
         weight=0.4 if counts.any() else 0.1,
     )
 

@@ -48,13 +48,14 @@ def _numbers(finding: Finding) -> str:
     return " ".join(numbers)
 
 
-def finding_block(finding: Finding) -> Markup:
-    """One finding with the number it rests on, its chance value and its evidence."""
+def finding_block(finding: Finding, linked: bool = True) -> Markup:
+    """One finding with the number it rests on, its chance value and its evidence; heads are links on a linked page."""
+    words = linked_text if linked else str
     reference = f"Reference: {finding.reference}." if finding.reference else ""
     evidence = " ".join(part for part in (_numbers(finding), finding.evidence, reference) if part)
     return element(
         "div",
-        element("p", linked_text(finding.statement)),
-        element("p", linked_text(evidence), class_="evidence"),
+        element("p", words(finding.statement)),
+        element("p", words(evidence), class_="evidence"),
         class_="finding",
     )

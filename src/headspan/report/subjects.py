@@ -11,6 +11,7 @@ from headspan.errors import HeadspanError, UnsupportedModel
 from headspan.heads import Heads
 
 if TYPE_CHECKING:
+    from headspan.checkpoint import Checkpoint
     from headspan.runtime import RunnableModel
 
 MOST_PARAMETERS = 1_000_000_000
@@ -18,7 +19,17 @@ MOST_PARAMETERS = 1_000_000_000
 
 
 class NotRun(HeadspanError):
-    """The model is not run for a report; the message says why."""
+    """The model is not run for a report or a sweep; the message says why."""
+
+
+def obstacle_to_running_unasked(checkpoint: Checkpoint) -> str | None:
+    """Why a model that can be run is run by the lens's own command alone; None where it is small and at hand."""
+    n_parameters = sum(prod(info.shape) for info in checkpoint.store.infos.values())
+    if n_parameters > MOST_PARAMETERS:
+        return f"models of more than {MOST_PARAMETERS:,} parameters are run by the lens's own command alone"
+    if checkpoint.store.bytes_transferred is not None:
+        return "to be run, the model would have to be fetched from the Hub whole; use the lens's own command for that"
+    return None
 
 
 @dataclass(frozen=True)
@@ -36,11 +47,9 @@ class Subjects:
         obstacle = obstacle_to_running(checkpoint, self.heads.stack.name)
         if obstacle is not None:
             raise NotRun(obstacle)
-        n_parameters = sum(prod(info.shape) for info in checkpoint.store.infos.values())
-        if n_parameters > MOST_PARAMETERS:
-            raise NotRun(f"a report does not run models of more than {MOST_PARAMETERS:,} parameters; use the command")
-        if checkpoint.store.bytes_transferred is not None:
-            raise NotRun("to be run, the model would have to be fetched from the Hub whole; use the command for that")
+        unasked = obstacle_to_running_unasked(checkpoint)
+        if unasked is not None:
+            raise NotRun(unasked)
         try:
             return open_runnable(checkpoint, stack=self.heads.stack.name)
         except UnsupportedModel as reason:

@@ -18,7 +18,8 @@ from headspan.checkpoint import Checkpoint, open_checkpoint
 from headspan.checkpoint.local_files import LocalFiles, file_digest, hash_of_files
 from headspan.errors import HeadspanError, ShapeError
 from headspan.heads import Heads
-from headspan.lenses import obstacles
+from headspan.lenses import LENSES, obstacles
+from headspan.report.subjects import obstacle_to_running_unasked
 from headspan.sweep.blocks import Options, blocks
 from headspan.sweep.part_file import write_text
 
@@ -70,7 +71,7 @@ def describe(source: str, settings: Settings, folder: Path) -> Description:
         place, fingerprint = description_file(folder, source, settings), _fingerprint(checkpoint)
         known = kept_description(place)
         heads = settings.heads(checkpoint)
-        hindered = obstacles(checkpoint, settings.stack)
+        hindered = _obstacles(checkpoint, settings)
     same = known is not None and fingerprint and known.fingerprint == fingerprint
     found = Description(
         source=source,
@@ -85,6 +86,12 @@ def describe(source: str, settings: Settings, folder: Path) -> Description:
     if found != known:
         write_text(place, json.dumps({"schema": SCHEMA, **asdict(found)}, indent=1))
     return found
+
+
+def _obstacles(checkpoint: Checkpoint, settings: Settings) -> dict[str, str | None]:
+    """Why lenses do not apply; those that run the model also where that is not done without being asked for."""
+    found, unasked = obstacles(checkpoint, settings.stack), obstacle_to_running_unasked(checkpoint)
+    return {name: reason or (unasked if LENSES[name].runs else None) for name, reason in found.items()}
 
 
 def kept_description(place: Path) -> Description | None:

@@ -1,8 +1,9 @@
 """From finished parts to one Zarr group per model and lens, with leading dims `model` and `step`.
 
-1. The parts of a lens are read step by step; a step of which a block is missing is left out, and named.
-2. Index coordinates must be the same at every step (join="exact"); other variables get the two leading axes. A variable
-   that has another shape at some steps cannot be joined; it is left out, and named in `left_out_variables`.
+1. The parts of a lens are looked at step by step (`outline`): which variables all steps have alike. A step of which a
+   block is missing is left out, and named; so is a variable that has another shape at some steps.
+2. The group is laid out empty: shapes, attributes, axes. Then values are put in, as many steps at a time as a budget
+   of memory holds, one at least. What it takes is thus bounded by a step, not by the length of the series.
 3. The group is written beside its final place and renamed. It is made from the parts alone and can be made again from
    them at any time; `made_from` says from which.
 """
@@ -11,8 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +24,17 @@ import numpy as np
 import xarray as xr
 
 from headspan.errors import StoreError
+from headspan.sweep.outline import Outline
 from headspan.sweep.part_file import TEMPORARY, Part, read_part
 
 LEADING = ("model", "step")
-Facts = Mapping[str, Sequence[Any]]
+AT_ONCE = 64_000_000
+"""Bytes of results that are put into a group at a time, if a step is not larger."""
+LARGEST_CHUNK = 64_000_000
+PATIENCE = 50
+"""Attempts at removing a folder."""
+Arrays = dict[tuple[str, str], Any]
+"""What holds the values of all steps, [model, step, ...], by node and variable: in memory, to come, or on disk."""
 
 
 @dataclass(frozen=True)
@@ -44,40 +55,34 @@ class Gathering:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def gathered(gathering: Gathering) -> xr.DataTree:
-    """All steps of a lens on one model as one tree, in memory.
+class StepReader:
+    """Reads the results of steps; a whole series that fits the budget only once."""
 
-    Returns
-    -------
-    DataTree
-        The lens's own nodes, every variable with leading axes `model` (of length 1) and `step`; at the root also
-        `content_hash`, `source`, `revision` and `identical_to` of each step. Steps at which the lens had nothing to say
-        are left out; the attribute `left_out` says why.
-    """
-    found, reasons = {}, {}
-    for step, paths in gathering.parts.items():
-        parts = [read_part(path) for path in paths]
+    def __init__(self, gathering: Gathering, at_once: int = AT_ONCE) -> None:
+        self.gathering = gathering
+        sizes = [sum(path.stat().st_size for path in paths) for paths in gathering.parts.values()]
+        self.at_once = max(1, at_once // max([1, *sizes]))
+        """How many steps the budget holds."""
+        self.keeps = sum(sizes) <= at_once
+        self.kept: dict[int, tuple[dict[str, xr.Dataset], str]] = {}
+
+    def read(self, step: int) -> tuple[dict[str, xr.Dataset], str]:
+        """A step's nodes, or the reason why there are none."""
+        if step in self.kept:
+            return self.kept[step]
+        parts = [read_part(path) for path in self.gathering.parts[step]]
         reason = next((part.left_out for part in parts if part.left_out), "")
-        if reason:
-            reasons[step] = reason
-        else:
-            found[step] = _united(parts)
-    notes: list[str] = []
-    nodes = {path: _joined(path, found, gathering.model, notes) for path in _paths(found)}
-    root = nodes.pop("", xr.Dataset())
-    root = root.assign_coords(model=[gathering.model], step=np.asarray(list(found), dtype=np.int64))
-    names = list(gathering.facts[next(iter(found))]) if found else []
-    facts = {name: (LEADING, np.asarray([[gathering.facts[step][name] for step in found]])) for name in names}
-    attributes = {
-        **root.attrs,
-        "lens": gathering.lens,
-        "model": gathering.model,
-        "made_from": gathering.made_from,
-        "left_out": "; ".join(f"step {step}: {reason}" for step, reason in reasons.items()),
-        "left_out_variables": ", ".join(sorted(notes)),
-        "missing_steps": ", ".join(map(str, gathering.missing)),
-    }
-    return xr.DataTree.from_dict({"/": root.assign(facts).assign_attrs(attributes), **nodes})
+        found = ({}, reason) if reason else (_united(parts), "")
+        if self.keeps:
+            self.kept[step] = found
+        return found
+
+    def outline(self) -> Outline:
+        """What all steps have in common."""
+        outline = Outline()
+        for step in self.gathering.parts:
+            outline.see(step, *self.read(step))
+        return outline
 
 
 def _united(parts: Sequence[Part]) -> dict[str, xr.Dataset]:
@@ -89,55 +94,84 @@ def _united(parts: Sequence[Part]) -> dict[str, xr.Dataset]:
     return nodes
 
 
-def _paths(found: Mapping[int, Mapping[str, xr.Dataset]]) -> list[str]:
-    return list(dict.fromkeys(path for nodes in found.values() for path in nodes))
+def gathered(gathering: Gathering) -> xr.DataTree:
+    """All steps of a lens on one model as one tree, in memory.
+
+    Returns
+    -------
+    DataTree
+        The lens's own nodes, every variable with leading axes `model` (of length 1) and `step`; at the root also
+        `content_hash`, `source`, `revision` and `identical_to` of each step. Steps at which the lens had nothing to say
+        are left out; the attribute `left_out` says why.
+    """
+    reader = StepReader(gathering)
+    outline = reader.outline()
+    arrays = {key: np.empty(shape, dtype) for key, (shape, dtype) in _stacked(outline).items()}
+    _fill(arrays, outline, reader)
+    return _tree(gathering, outline, arrays)
 
 
-def _joined(path: str, found: Mapping[int, Mapping[str, xr.Dataset]], model: str, notes: list[str]) -> xr.Dataset:
-    """One node of all steps, stacked along `step`."""
-    steps = [step for step, nodes in found.items() if path in nodes]
-    if len(steps) < len(found):
-        notes.append(path)
-        return xr.Dataset()
-    nodes = [found[step][path] for step in steps]
-    variables: dict[str, xr.Variable] = {}
-    for name in dict.fromkeys(str(name) for node in nodes for name in node.variables):
-        held = [node.variables.get(name) for node in nodes]
-        first = held[0]
-        if first is None or any(one is None or (one.dims, one.shape) != (first.dims, first.shape) for one in held):
-            notes.append(f"{path}/{name}".lstrip("/"))
-        elif first.dims == (name,):
-            _check_same_index(path, name, steps, held)
-            variables[name] = first
-        else:
-            stacked = np.stack([one.values for one in held if one is not None])[np.newaxis]
-            variables[name] = xr.Variable((*LEADING, *first.dims), stacked, first.attrs)
-    coords = {str(name) for name in nodes[0].coords if name in variables}
-    leading = {"model": [model], "step": np.asarray(steps, dtype=np.int64)}
-    attributes = xr.merge([xr.Dataset(attrs=node.attrs) for node in nodes], combine_attrs="drop_conflicts").attrs
-    return xr.Dataset(variables, attrs=attributes).set_coords(coords).assign_coords(leading)
+def _stacked(outline: Outline) -> dict[tuple[str, str], tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shape and type of every variable that is stacked along `step`: all but the axes."""
+    return {
+        (path, one.name): ((1, len(outline.steps), *one.shape), one.dtype)
+        for path, variables in outline.joined().items()
+        for one in variables
+        if one.index is None
+    }
 
 
-def _check_same_index(path: str, name: str, steps: Sequence[int], held: Sequence[xr.Variable | None]) -> None:
-    for step, one in zip(steps, held, strict=True):
-        if one is not None and held[0] is not None and not np.array_equal(one.values, held[0].values):
-            raise StoreError(
-                f"steps {steps[0]} and {step} cannot be joined: '{path}/{name}' differs between them; "
-                "were they computed by different versions?"
-            )
+def _fill(arrays: Arrays, outline: Outline, reader: StepReader) -> None:
+    """Put the values of every step into its place, some steps at a time."""
+    for start in range(0, len(outline.steps), reader.at_once):
+        steps = outline.steps[start : start + reader.at_once]
+        found = [reader.read(step)[0] for step in steps]
+        for (path, name), array in arrays.items():
+            values = np.stack([nodes[path].variables[name].values for nodes in found])
+            array[0, start : start + len(steps)] = values.astype(array.dtype, copy=False)
 
 
-def write_group(gathering: Gathering, target: str) -> str:
-    """Write a group in place of the one before it; returns notes for the user, or nothing."""
+def _tree(gathering: Gathering, outline: Outline, arrays: Arrays) -> xr.DataTree:
+    """The tree around the arrays: axes, facts about each step, attributes."""
+    leading = {"model": [gathering.model], "step": np.asarray(outline.steps, dtype=np.int64)}
+    nodes = {path: xr.Dataset() for path in outline.nodes}
+    for path, joined in outline.joined().items():
+        variables = {
+            one.name: xr.Variable(one.dims, one.index, one.attrs)
+            if one.index is not None
+            else xr.Variable((*LEADING, *one.dims), arrays[path, one.name], one.attrs)
+            for one in joined
+        }
+        node = outline.nodes[path]
+        dataset = xr.Dataset(variables, attrs=node.attributes()).set_coords(node.coords & set(variables))
+        nodes[path] = dataset.assign_coords(leading)
+    root = nodes.pop("", xr.Dataset()).assign_coords(leading)
+    names = list(gathering.facts[outline.steps[0]]) if outline.steps else []
+    facts = {name: (LEADING, np.asarray([[gathering.facts[step][name] for step in outline.steps]])) for name in names}
+    attributes = {
+        **root.attrs,
+        "lens": gathering.lens,
+        "model": gathering.model,
+        "made_from": gathering.made_from,
+        "left_out": "; ".join(f"step {step}: {reason}" for step, reason in outline.reasons.items()),
+        "left_out_variables": ", ".join(sorted(outline.left_out())),
+        "missing_steps": ", ".join(map(str, gathering.missing)),
+    }
+    return xr.DataTree.from_dict({"/": root.assign(facts).assign_attrs(attributes), **nodes})
+
+
+def write_group(gathering: Gathering, target: str, at_once: int = AT_ONCE) -> list[str]:
+    """Write a group in place of the one before it; returns what to tell the user of it.
+
+    `at_once` bytes of results are held at a time, or one step if that is larger.
+    """
     place = Path(target)
-    tree = gathered(gathering)
     temporary = place.with_name(f"{TEMPORARY}{place.name}")
     replaced = place.with_name(f"{TEMPORARY}old-{place.name}")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in (temporary, replaced):
-        shutil.rmtree(leftover, ignore_errors=True)
     try:
-        tree.to_zarr(temporary, mode="w", consolidated=True, zarr_format=2, write_inherited_coords=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _remove(temporary, replaced)
+        notes = _write(gathering, temporary, at_once)
         if place.exists():
             place.rename(replaced)
         temporary.rename(place)
@@ -147,6 +181,48 @@ def write_group(gathering: Gathering, target: str) -> str:
             "sweep again"
         ) from problem
     finally:
-        for leftover in (temporary, replaced):
-            shutil.rmtree(leftover, ignore_errors=True)
-    return str(tree.attrs["left_out_variables"])
+        _remove(temporary, replaced)
+    return notes
+
+
+def _write(gathering: Gathering, place: Path, at_once: int) -> list[str]:
+    """Lay a group out and put the values in; returns what is special about it."""
+    dask_array: Any = import_module("dask.array")
+    zarr: Any = import_module("zarr")
+    reader = StepReader(gathering, at_once)
+    outline = reader.outline()
+    stacked = _stacked(outline)
+    to_come = {
+        key: dask_array.empty(shape, dtype=dtype, chunks=_chunks(shape, dtype, reader.at_once))
+        for key, (shape, dtype) in stacked.items()
+    }
+    tree = _tree(gathering, outline, to_come)
+    tree.to_zarr(place, mode="w", consolidated=False, zarr_format=2, write_inherited_coords=True, compute=False)
+    group = zarr.open_group(place, mode="r+", zarr_format=2, use_consolidated=False)
+    _fill({(path, name): group[f"{path}/{name}".lstrip("/")] for path, name in stacked}, outline, reader)
+    zarr.consolidate_metadata(place, zarr_format=2)
+    left_out, versions = outline.left_out(), outline.versions()
+    notes = [f"leaves out {', '.join(sorted(left_out))}"] if left_out else []
+    return notes + ([f"joins results of headspan {' and '.join(versions)}"] if len(versions) > 1 else [])
+
+
+def _chunks(shape: tuple[int, ...], dtype: np.dtype[Any], steps: int) -> tuple[Any, ...]:
+    """Pieces of an array on disk: as many steps as are put in at a time, and these whole unless they are large."""
+    together = min(steps, shape[1])
+    whole = together * prod(shape[2:]) * dtype.itemsize <= LARGEST_CHUNK
+    if whole:
+        return (1, together, *shape[2:])
+    dask_core: Any = import_module("dask.array.core")
+    asked = (1, together, *("auto" for _ in shape[2:]))
+    found: tuple[Any, ...] = dask_core.normalize_chunks(asked, shape, limit=LARGEST_CHUNK, dtype=dtype)
+    return found
+
+
+def _remove(*folders: Path) -> None:
+    """Remove folders. Zarr writes several files at once, and where one fails the others may yet come after it."""
+    for _ in range(PATIENCE):
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        if not any(folder.exists() for folder in folders):
+            return
+        time.sleep(0.02)

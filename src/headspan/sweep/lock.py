@@ -11,7 +11,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headspan.errors import StoreError
@@ -36,7 +36,9 @@ def locked(path: Path) -> Iterator[None]:
                 f"the store '{path.parent}' lies where files cannot be locked ({problem.strerror}); choose another disk"
             ) from problem
         os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        # On a full disk the lock holds all the same, without a name.
+        with suppress(OSError):
+            os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
         yield
         os.ftruncate(handle, 0)
     finally:
@@ -48,4 +50,4 @@ def _holder(handle: int) -> str:
         held = json.loads(os.pread(handle, 4096, 0))
         return f"process {int(held['pid'])} on {held['host']}"
     except (ValueError, KeyError, TypeError):
-        return "a process that has only just begun"
+        return "a process that has not said its name"

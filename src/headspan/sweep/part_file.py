@@ -106,7 +106,10 @@ def read_part(path: Path) -> Part:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             header = json.loads(archive["header"].tobytes())
             if header["schema"] != SCHEMA:
-                raise StoreError(f"the result '{path}' is in the format {header['schema']!r}, not {SCHEMA!r}")
+                raise StoreError(
+                    f"the result '{path}' is in the format {header['schema']!r}, not {SCHEMA!r}; it was left as it "
+                    "is: sweep into another store"
+                )
             nodes = {place: _node(described, archive) for place, described in header["nodes"].items()}
             return Part(nodes, header["left_out"], header["warnings"])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headspan.errors import StoreError
 from headspan.sweep.cluster import connected
 from headspan.sweep.description import Description, Settings, check_same_shape, description_file, kept_description
 from headspan.sweep.gathering import Gathering, write_group
@@ -120,10 +121,10 @@ class Sweep:
                     stale[str(place)] = gathering
         pairs = [(gathering, place) for place, gathering in stale.items()]
         ended = self.run("groups", _write_group, pairs)
-        return [f"{_label(one.item)} leaves out {one.value}" for one in ended if one.state == DONE and one.value]
+        return [f"{_label(one.item)} {note}" for one in ended if one.state == DONE for note in one.value]
 
 
-def _write_group(pair: tuple[Gathering, str]) -> str:
+def _write_group(pair: tuple[Gathering, str]) -> list[str]:
     return write_group(*pair)
 
 
@@ -194,8 +195,12 @@ def _swept(sweep: Sweep, asked: Sequence[Series], lenses: Sequence[str]) -> Summ
     waiting = unfinished(tasks, store.parts)
     ended = sweep.run("tasks", perform, waiting, str(store.parts))
     store.remove_leftovers()
-    notes = sweep.gather([each for each in plans if each.model in now], lenses)
-    store.write_manifest(series, kept, sweep.settings, sweep.failures)
+    notes = _silent(ended) + sweep.gather([each for each in plans if each.model in now], lenses)
+    store.remove_leftovers()
+    try:
+        store.write_manifest(series, kept, sweep.settings, sweep.failures)
+    except StoreError as problem:  # said here all the same: on a full disk the list is what the user needs
+        notes.append(f"this list of failures is not in the store: {problem}")
     return Summary(
         store=store.path,
         done=sum(outcome.state == DONE for outcome in ended),
@@ -205,6 +210,18 @@ def _swept(sweep: Sweep, asked: Sequence[Series], lenses: Sequence[str]) -> Summ
         obstacles={each.model: each.obstacles for each in plans if each.obstacles},
         notes=notes,
     )
+
+
+def _silent(ended: Sequence[Outcome]) -> list[str]:
+    """Which lenses had nothing to say of which steps, and why, as sentences."""
+    steps: dict[tuple[str, str, str], set[int]] = {}
+    for outcome in ended:
+        if outcome.state == DONE and outcome.value:
+            steps.setdefault((outcome.item.lens, outcome.item.model, outcome.value), set()).add(outcome.item.step)
+    return [
+        f"{lens} has nothing to say of {model} at step {', '.join(map(str, sorted(at)))}: {reason}"
+        for (lens, model, reason), at in steps.items()
+    ]
 
 
 def _known(sweep: Sweep, described: Mapping[str, Description], source: str) -> Description | None:

@@ -53,7 +53,10 @@ def parsed_spec(specs: str | Path | Sequence[str | Path]) -> list[Series]:
     names = [specs] if isinstance(specs, str | Path) else list(specs)
     found: dict[str, Series] = {}
     for name in names:
-        _add_name(found, str(name), Path())
+        try:
+            _add_name(found, str(name), Path())
+        except OSError as problem:
+            raise HeadspanError(f"'{name}' cannot be looked into: {problem.strerror or problem}") from problem
     if not found:
         raise HeadspanError(
             "there is nothing to sweep over: give a list of checkpoints, a folder of them by step, or repo@{step1,...}"
@@ -193,7 +196,10 @@ def _is_checkpoint(folder: Path) -> bool:
 
 def _holds_weights(folder: Path) -> bool:
     """A checkpoint, or what is left of one: a broken checkpoint is to fail by name, not to be passed over."""
-    return _is_checkpoint(folder) or any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
+    try:
+        return _is_checkpoint(folder) or any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
+    except PermissionError:
+        return True
 
 
 def as_record(series: Iterable[Series]) -> dict[str, dict[str, str]]:

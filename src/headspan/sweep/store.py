@@ -6,15 +6,16 @@
     parts/<lens>/<name>.npz  one finished task each; the truth
     results.zarr/<model>/<lens>/   the same, one Zarr group per model and lens with dims `model` and `step`
 
-A folder that holds anything else, or another version's store, is refused before any work is done for it, and left as it
-is.
+A folder that holds anything else, or a newer headspan's store, is refused before any work is done for it, and left as
+it is. An older one's is read if it can be (`older_formats`).
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 from headspan._version import __version__
 from headspan.errors import StoreError
 from headspan.sweep.description import Settings
+from headspan.sweep.older_formats import brought_up_to_date, keep_older
 from headspan.sweep.part_file import TEMPORARY, write_text
 from headspan.sweep.spec import Series, as_record, check_places, from_record, group_name
 
@@ -39,15 +41,17 @@ class Store:
     def claim(cls, path: Path, settings: Settings) -> Store:
         """The folder for a sweep: made, or found to hold one; refused if it holds anything else."""
         store = cls(path.expanduser().absolute())
-        if store.path.exists() and not store.path.is_dir():
-            raise StoreError(f"'{path}' is a file; -o names a folder for the results")
-        if store.manifest_file.is_file():
+        with _looking_into(path):
+            if store.path.exists() and not store.path.is_dir():
+                raise StoreError(f"'{path}' is a file; -o names a folder for the results")
+            begun = store.manifest_file.is_file()
+            if not begun and store.path.is_dir() and any(entry.name != "lock" for entry in store.path.iterdir()):
+                raise StoreError(f"the folder '{path}' is not empty and holds no sweep; choose another with -o")
+        if begun:
             store.check_settings(settings)
-        elif store.path.is_dir() and any(entry.name != "lock" for entry in store.path.iterdir()):
-            raise StoreError(f"the folder '{path}' is not empty and holds no sweep; choose another with -o")
         _make(store.parts)
         _make(store.checkpoints)
-        if not store.manifest_file.is_file():
+        if not begun:
             store.write_manifest((), (), settings)
         return store
 
@@ -55,7 +59,9 @@ class Store:
     def found(cls, path: Path) -> Store:
         """The folder of a sweep that exists."""
         store = cls(Path(path).expanduser().absolute())
-        if not store.manifest_file.is_file():
+        with _looking_into(path):
+            begun = store.manifest_file.is_file()
+        if not begun:
             raise StoreError(f"there is no sweep in '{path}'; make one with: headspan sweep SPEC -o {path}")
         store.manifest()
         return store
@@ -85,7 +91,7 @@ class Store:
         return self.results / group_name(model) / lens
 
     def manifest(self) -> dict[str, Any]:
-        """What the manifest says; refused in one line if it is damaged or of another format."""
+        """What the manifest says; refused in one line if it is damaged or of a format that cannot be read."""
         try:
             record: dict[str, Any] = json.loads(self.manifest_file.read_text(encoding="utf-8"))
             name, _, number = str(record["schema"]).partition("/")
@@ -94,14 +100,17 @@ class Store:
             raise StoreError(
                 f"'{self.manifest_file}' cannot be read ({problem}); finished results are whole in '{self.parts}'"
             ) from problem
-        if name != "headspan.sweep" or written != FORMAT:
+        if name == "headspan.sweep" and written == FORMAT:
+            return record
+        older = brought_up_to_date(record, self.parts) if name == "headspan.sweep" and written < FORMAT else None
+        if older is None:
             by, age = record.get("headspan_version", "unknown"), "newer" if written > FORMAT else "older"
             advice = "update headspan" if written > FORMAT else f"read it with headspan {by}"
             raise StoreError(
                 f"the store '{self.path}' is in the {age} format {written}, written by headspan {by}; this headspan "
                 f"{__version__} reads format {FORMAT}. Nothing in it was changed: {advice}, or sweep into another store"
             )
-        return record
+        return older
 
     def series(self) -> list[Series]:
         """Every series that was ever swept into this store."""
@@ -121,7 +130,9 @@ class Store:
     def write_manifest(
         self, series: Iterable[Series], lenses: Iterable[str], settings: Settings, failures: Sequence[Any] = ()
     ) -> None:
-        """Replace the manifest, whole."""
+        """Replace the manifest, whole; an older one is kept beside it."""
+        if self.manifest_file.is_file() and (before := self.manifest()["schema"]) != SCHEMA:
+            keep_older(self.manifest_file, int(before.rpartition("/")[2]))
         record = {"schema": SCHEMA, "headspan_version": __version__, "settings": asdict(settings)}
         record |= {"lenses": list(lenses), "series": as_record(series), "failures": [vars(one) for one in failures]}
         write_text(self.manifest_file, json.dumps(record, indent=1))
@@ -149,6 +160,14 @@ def merged_series(known: Iterable[Series], asked: Iterable[Series]) -> list[Seri
     series = [Series(model, dict(sorted(sources.items()))) for model, sources in merged.items()]
     check_places(series)
     return series
+
+
+@contextmanager
+def _looking_into(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise StoreError(f"cannot look into the store '{folder}': {problem.strerror or problem}") from problem
 
 
 def _make(folder: Path) -> None:

@@ -15,6 +15,7 @@ from headspan.errors import HeadspanError
 from headspan.figures import figures_of
 from headspan.findings import findings_of
 from headspan.sweep.evolution import as_json, evolution
+from headspan.sweep.evolution import curves as curves_module
 from headspan.sweep.evolution.axis import Axis
 from headspan.sweep.evolution.change_points import change_points, explained_by_chance
 from headspan.sweep.evolution.curves import Curve, _distinct
@@ -55,6 +56,7 @@ def affinity_node(steps: np.ndarray) -> xr.Dataset:
     q[:, 0, 0, 1, 0] = np.where((steps >= 100) & (steps <= 500), 0.01, 0.8)
     both = np.broadcast_to(q[:, None, None], (len(steps), 2, 2, *shape[1:]))
     backward = np.where(forward.transpose(2, 1, 0, 3), 2.0, np.nan) * np.ones(shape)
+    backward[:, 1, 0, 0, 0] = 9.0  # above all that is possible, so that q-values alone decide
     ones = np.ones((len(steps), 2))
     return xr.Dataset(
         {
@@ -175,7 +177,7 @@ def test_findings_name_change_edge_and_twins(course: xr.DataTree) -> None:
     found = findings_of("evolution", course)
     text = " ".join(finding.statement for finding in found)
     assert found[0].statement == "Steps 200 and 300 have identical weights."
-    assert "spectra W_Q stable_rank falls from 3" in text
+    assert "Stable rank of W_Q: falls from 3" in text
     assert "L0H1 comes to be read by the queries of L1H2 at step 1200, and stays so" in text
     assert "1 appeared in between and stayed, 1 vanished" in text
     assert [finding.weight for finding in found] == sorted((finding.weight for finding in found), reverse=True)
@@ -189,7 +191,7 @@ def test_the_figures_draw_what_the_tables_say(course: xr.DataTree) -> None:
     changes = drawn["When quantities change"].data
     drawn_at = {name: x for trace in changes for name, x in zip(trace.y, trace.x, strict=True)}
     row = course["run/quantities"].to_dataset().sel(quantity="spectra W_Q stable_rank")
-    assert drawn_at["spectra W_Q stable_rank"] == float(row["change"])
+    assert drawn_at["Stable rank of W_Q"] == float(row["change"])
 
 
 def test_the_page_and_the_json_hold_the_findings(course: xr.DataTree, tmp_path: Path) -> None:
@@ -229,3 +231,13 @@ def test_of_equal_curves_the_one_with_a_chance_value_stays() -> None:
     mean = Curve("affinity", "mean", steps, values * (1 + 1e-12), np.ones(3))
     other = Curve("affinity", "other", steps, values + 1, none)
     assert [curve.name for curve in _distinct([table, mean, other])] == ["mean", "other"]
+
+
+def test_a_mean_is_the_same_however_many_steps_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.random.default_rng(2).normal(size=(7, 3, 11))
+    values[2], values[4, 1] = np.nan, np.nan
+    variable = xr.DataArray(values.transpose(1, 0, 2), dims=("layer", "step", "head"))
+    whole = curves_module._mean(variable)
+    np.testing.assert_allclose(whole, [np.nan if step == 2 else np.nanmean(values[step]) for step in range(7)])
+    monkeypatch.setattr(curves_module, "AT_ONCE", 3 * values[0].nbytes)
+    np.testing.assert_array_equal(curves_module._mean(variable), whole)

@@ -73,8 +73,8 @@ def change_points(values: np.ndarray, steps: np.ndarray, walks: int = WALKS, see
         "change": [axis.step(fit.step) for fit in fits],
         "low": [axis.step(fit.low) for fit in fits],
         "high": [axis.step(fit.high) for fit in fits],
-        "before": [_level(fit, places[0]) for fit in fits],
-        "after": [_level(fit, places[-1]) for fit in fits],
+        "before": [_level(fit, places[0], row) for fit, row in zip(fits, values, strict=True)],
+        "after": [_level(fit, places[-1], row) for fit, row in zip(fits, values, strict=True)],
         "explained": [fit.explained for fit in fits],
         "p_value": p,
         "q_value": q_values(p),
@@ -83,8 +83,12 @@ def change_points(values: np.ndarray, steps: np.ndarray, walks: int = WALKS, see
     return xr.Dataset({name: ("curve", np.asarray(column)) for name, column in columns.items()}, attrs=attributes)
 
 
-def _level(fit: ChangePoint, place: float) -> float:
-    return float(fit.before + (fit.after - fit.before) * expit((place - fit.step) / fit.width))
+def _level(fit: ChangePoint, place: float, values: np.ndarray) -> float:
+    """The fitted curve at a place, within what was measured: a count does not fall below 0 by a fit's wavering."""
+    if fit.step != fit.step:
+        return float("nan")
+    level = fit.before + (fit.after - fit.before) * expit((place - fit.step) / fit.width)
+    return float(np.clip(level, np.nanmin(values), np.nanmax(values)))
 
 
 def _fit(places: np.ndarray, values: np.ndarray, draws: int, seed: int) -> ChangePoint:

@@ -1,8 +1,8 @@
 """Every lens over steps: each quantity of a lens's result, averaged over layers and heads, as one curve.
 
-A quantity is a variable of floats that is neither a chance value, a spread nor a p-value. Its chance value, where the
-lens has one, becomes a second curve beside it. Quantities that never change are left out, and of
-equal ones all but one.
+A quantity is a variable of floats that is neither a chance value, a spread, a p-value nor a place on a map of heads,
+whose mean says nothing. Its chance value, where the lens has one, becomes a second curve beside it. Quantities that
+never change are left out, and of equal ones all but one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
+from headspan.sweep.evolution.words import ROLE_END, all_in_words
+
 NOT_A_QUANTITY = re.compile(
     r"(chance|_sd(_|$)|_z(_|$)|p_value|q_value|log_p|expected|unrelated|typical|density|histogram|_low$|_high$|"
-    r"^n_pairs|^anticausal|identical_to|previous_step|_before|_after|^std$|^edge|^sigma|^direction_)"
+    r"^n_pairs|^anticausal|identical_to|previous_step|_before|_after|^std$|^edge|^sigma|^direction_|"
+    r"cluster$|^linkage$|^mds$|tsne|^random_change$)"
 )
-ROLE_END = re.compile(r"^(?P<name>.+)_(?P<role>[QKVO])$")
+
+AT_ONCE = 64_000_000
+"""Bytes of a variable that are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,14 @@ def _by_metric(variable: xr.DataArray) -> Iterator[tuple[str, xr.DataArray]]:
 
 
 def _mean(variable: xr.DataArray) -> np.ndarray:
-    """The mean over everything but steps, of what is defined."""
+    """The mean over everything but steps, of what is defined; some steps at a time, since series may be long."""
+    n_steps = variable.sizes["step"]
+    together = max(1, AT_ONCE * n_steps // max(1, variable.nbytes))
+    blocks = [variable.isel(step=slice(start, start + together)) for start in range(0, n_steps, together)]
+    return np.concatenate([_mean_of_block(block) for block in blocks])
+
+
+def _mean_of_block(variable: xr.DataArray) -> np.ndarray:
     rows = variable.transpose("step", ...).values.reshape(variable.sizes["step"], -1)
     known = np.isfinite(rows)
     total, count = np.where(known, rows, 0.0).sum(1), known.sum(1)
@@ -108,6 +120,7 @@ def curve_dataset(found: list[Curve], steps: np.ndarray) -> xr.Dataset:
         coords={
             "quantity": [f"{curve.lens} {curve.name}" for curve in found],
             "lens": ("quantity", [curve.lens for curve in found]),
+            "words": ("quantity", all_in_words([(curve.lens, curve.name) for curve in found])),
             "step": np.asarray(steps),
         },
     )

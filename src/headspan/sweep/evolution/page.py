@@ -19,14 +19,17 @@ METHOD = (
     "Every quantity is the mean of a lens's result over layers and heads at each checkpoint. A change point is "
     "the middle of a smooth step fitted to its curve; it counts if the step explains more of the curve than of 95 "
     "% of random walks on the same steps. Drift compares each checkpoint with the one before it. An edge appears "
-    "at the first step from which on its pair of heads stands out at every step."
+    "at the first step from which on its pair of heads stands out at every step: from the pairs of the same model in "
+    "the order that cannot compose, or, in models with few of them, from subspaces in general position."
 )
 
 
 def write_page(result: xr.DataTree, found: Sequence[Finding], path: Path) -> Path:
     """Write findings, figures and checkpoints of a course of training to `path`, whole or not at all."""
     body = {
-        "evolution": section("evolution", "What changes, and when", *map(finding_block, found)),
+        "evolution": section(
+            "evolution", "What changes, and when", *(finding_block(one, linked=False) for one in found)
+        ),
         "figures": section("figures", "Over the steps", *figure_blocks(figures_of("evolution", result))),
         "checkpoints": section("checkpoints", "Checkpoints", *_checkpoints(result)),
         "methods": section("methods", "How it is measured", element("p", METHOD)),

@@ -34,7 +34,7 @@ def _model(node: xr.DataTree) -> dict[str, Any]:
         "axis": node.attrs["axis"],
         "steps": quantities["step"].values.tolist(),
         "checkpoints": _rows(node["checkpoints"].to_dataset(), "step", ("source", "content_hash", "identical_to")),
-        "change_points": _rows(points, "quantity", ("lens", *POINT)),
+        "change_points": _rows(points, "quantity", ("lens", "words", *POINT)),
     }
     if "wiring" in node.children:
         described["edges"] = _rows(node["wiring"].to_dataset(), "edge", (*EDGE, *POINT))

@@ -1,11 +1,14 @@
 """When wiring edges appear: pairs of heads whose affinity comes to stand out, and stays so.
 
-A pair is an edge at a step if its projection kernel stands out there (q <= 0.05). It appears at the first step from
-which on it is one at every step to the end, for two checkpoints at least; by then a single one that flickers is left
-out. Pairs that were edges for two checkpoints or more and are none at the end have vanished.
+A pair is an edge at a step if its projection kernel stands out there. It appears at the first step from which on it is
+one at every step to the end, for two checkpoints at least; by then a single one that flickers is left out. Pairs that
+were edges for two checkpoints or more and are none at the end have vanished.
 
-The null is the anti-causal one (the same model, impossible order), unless a model has so few pairs that it cannot reach
-0.05; then subspaces in general position. The attribute `null` says.
+What stands out: q <= 0.05 under the anti-causal null (the same model, impossible order). That q-value counts how many
+impossible pairs come as high; where k pairs rise above all of them it is about 1/k, so that the first nineteen edges
+would never be seen. Hence also a pair above every impossible one of its step, if it lies beyond the tail of a normal
+law with their mean and spread (Student's law for one more draw, q <= 0.05). A model with fewer than twenty impossible
+pairs has subspaces in general position for a null. The attribute `null` says.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import xarray as xr
+from scipy.special import stdtr
 
 from headspan.dims import COMPOSING, PAIR_DIMS, HeadLabel
+from headspan.lenses.affinity.nulls import q_values
 from headspan.sweep.evolution.change_points import change_points
 
 LEVEL, HELD = 0.05, 2
@@ -61,8 +66,7 @@ def _edges(pairing: str, node: xr.Dataset, null: str) -> tuple[pd.DataFrame, np.
     """Every pair that is an edge at some time, and how many there are at each step."""
     dims = ("step", *PAIR_DIMS)
     kernel = node["projection_kernel"].transpose(*dims).values
-    q = node["q_value"].sel(metric="pk", null=null).transpose(*dims).values
-    present = np.nan_to_num(q, nan=1.0) <= LEVEL
+    present = _stands_out(node, null).transpose(*dims).values
     chance = node["chance_mean"].sel(metric="pk").values
     spread = node["chance_std"].sel(metric="pk").values
     steps, rows = node["step"].values, []
@@ -83,6 +87,34 @@ def _edges(pairing: str, node: xr.Dataset, null: str) -> tuple[pd.DataFrame, np.
     table = table[table["appears"].notna() | table["vanishes"].notna()]
     order = table["gain"].abs().sort_values(ascending=False, kind="stable").index[:MOST]
     return table.loc[order], present.reshape(len(steps), -1).sum(1)
+
+
+def _stands_out(node: xr.Dataset, null: str) -> xr.DataArray:
+    """Which pairs are edges at which steps; undefined pairs are none."""
+    found: xr.DataArray = node["q_value"].sel(metric="pk", null=null).reset_coords(drop=True) <= LEVEL
+    if null == "haar":
+        return found
+    kernel, impossible = node["projection_kernel"], node["anticausal_kernel"]
+    above_all = kernel > impossible.max(PAIR_DIMS)
+    return found | (above_all & (tail_q(kernel, impossible) <= LEVEL))
+
+
+def tail_q(kernel: xr.DataArray, impossible: xr.DataArray) -> xr.DataArray:
+    r"""False-discovery rate of kernels beyond the tail of impossible ones, at each step by itself.
+
+    With mean $m$ and standard deviation $s$ of the $n$ impossible pairs, $t = (k - m) / (s \sqrt{1 + 1/n})$ of one more
+    draw from the same normal law has Student's distribution with $n - 1$ degrees of freedom.
+
+    Returns
+    -------
+    DataArray
+        In [0, 1], NaN where the kernel is; by chance no pair has q <= 0.05 at 95 % of steps.
+    """
+    n = impossible.count(PAIR_DIMS)
+    spread = impossible.std(PAIR_DIMS, ddof=1) * np.sqrt(1 + 1 / n)
+    p = xr.apply_ufunc(stdtr, n - 1.0, -(kernel - impossible.mean(PAIR_DIMS)) / spread)
+    rows: xr.DataArray = p.transpose("step", *PAIR_DIMS)
+    return rows.copy(data=np.stack([q_values(row.ravel()).reshape(row.shape) for row in rows.values]))
 
 
 def _times(held: np.ndarray, steps: np.ndarray) -> tuple[float, float]:

@@ -24,7 +24,7 @@ def write_figures_page(name: str, result: xr.Dataset | xr.DataTree, path: Path) 
             name,
             about.title,
             element("p", f"{about.summary[0].upper()}{about.summary[1:]}."),
-            *map(finding_block, found),
+            *(finding_block(one, linked=False) for one in found),
             *figure_blocks(figures_of(name, result)),
         ),
         section("provenance", "Where these numbers come from", provenance),

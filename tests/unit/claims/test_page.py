@@ -35,6 +35,16 @@ def test_everything_on_the_page_passed_or_says_why_it_was_skipped() -> None:
         assert evidence
 
 
+def test_the_page_counts_its_claims() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    verdicts = Counter(check.partition(":")[0] for _, _, check in rows(page))
+    (line,) = re.findall(r"^\d+ claims: .*$", page, re.MULTILINE)
+    for status, count in Counter(claim.status for claim in ledger()).items():
+        assert f" {count} {status}" in line, AGAIN
+    assert line.startswith(f"{len(ledger())} claims: "), AGAIN
+    assert f"Checks: {verdicts['pass']} passed, 0 failed, {verdicts['skipped']} skipped." in line, AGAIN
+
+
 def test_all_published_claims_are_there_with_their_status() -> None:
     published = [claim for claim in ledger() if claim.document in ("000", "003", "004") and claim.kind != "added"]
     assert len(published) == 158

@@ -13,6 +13,8 @@ LENS = "evolution"
 SHOWN, EDGES = 6, 5
 THROUGH = {"OQ": "queries", "OK": "keys", "OV": "values"}
 LEVEL = 0.05
+LEAST_CHANGE = 0.02
+"""Share of a quantity that it must change by to be told of by itself: a smaller step may be clear, but says little."""
 AGAINST = {"anticausal": "the pairs whose order cannot compose", "haar": "subspaces in general position"}
 
 
@@ -37,7 +39,8 @@ def _changes(node: xr.DataTree, of: str) -> Iterator[Finding]:
     p = table["p_value"].values
     clear = np.flatnonzero(p <= LEVEL)
     examined = int(table.sizes["quantity"])
-    order = clear[np.lexsort((-_size(table)[clear], p[clear]))]
+    told = clear[_size(table)[clear] >= LEAST_CHANGE]
+    order = told[np.lexsort((-_size(table)[told], p[told]))]
     for row in order[:SHOWN]:
         yield _change(table.isel(quantity=int(row)), of)
     text = f"{of}{len(clear)} of {examined} quantities change by a step clearer than 95 % of random walks show."

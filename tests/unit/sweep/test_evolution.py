@@ -241,3 +241,14 @@ def test_a_mean_is_the_same_however_many_steps_are_read_at_a_time(monkeypatch: p
     np.testing.assert_allclose(whole, [np.nan if step == 2 else np.nanmean(values[step]) for step in range(7)])
     monkeypatch.setattr(curves_module, "AT_ONCE", 3 * values[0].nbytes)
     np.testing.assert_array_equal(curves_module._mean(variable), whole)
+
+
+def test_a_step_too_small_to_matter_is_counted_but_not_told_of(course: xr.DataTree) -> None:
+    shrunk = course.copy(deep=True)
+    node = next(iter(shrunk.children.values()))
+    table = node["quantities"].to_dataset()
+    node["quantities"] = xr.DataTree(table.assign(after=table["before"] * 1.001))
+    before, after = (" ".join(one.statement for one in findings_of("evolution", each)) for each in (course, shrunk))
+    assert " around step " in before
+    assert " around step " not in after
+    assert "change by a step clearer than 95 %" in after

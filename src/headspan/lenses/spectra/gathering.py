@@ -108,7 +108,8 @@ def _blocks(heads: Heads, roles: tuple[Role, ...], budget: int) -> Iterator[Head
 
 def _storing_dtype(heads: Heads) -> torch.dtype:
     """What matrices are read in that are used one by one: double precision only where something is done to them."""
-    as_they_are = heads.fold == "none" and not heads.center
+    products = [table for table in (heads.stack.tokens, heads.stack.unembedding) if table and table.through]
+    as_they_are = heads.fold == "none" and not heads.center and not products
     return torch.float32 if as_they_are and heads.reader.stored_dtype.itemsize <= 4 else torch.float64
 
 

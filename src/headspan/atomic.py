@@ -13,10 +13,10 @@ from headspan.errors import HeadspanError
 
 def check_writable(path: Path, endings: Sequence[str] = ()) -> None:
     """Refuse a place that cannot be written to before any work is done for it; `endings` are those that are known."""
-    if endings and path.suffix not in endings:
-        raise HeadspanError(f"cannot write '{path.name}': its ending is none of {', '.join(endings)}")
     if path.is_dir():
         raise HeadspanError(f"cannot write '{path}': it is a folder; name a file in it")
+    if endings and path.suffix not in endings:
+        raise HeadspanError(f"cannot write '{path.name}': its ending is none of {', '.join(endings)}")
     if not path.absolute().parent.is_dir():
         raise HeadspanError(
             f"cannot write '{path}': there is no folder '{path.parent}'; make it, or choose another place"

@@ -80,6 +80,7 @@ def options_of(name: str) -> list[typer.core.TyperOption]:
     [
         (["-o", "result.xyz"], "its ending is none of .nc, .csv, .parquet, .json"),
         (["-o", "nowhere/result.csv"], "there is no folder 'nowhere'"),
+        (["-o", "."], "cannot write '.': it is a folder"),
         (["--figures", "pictures", "--figure-format", "gif"], "figures cannot be written as 'gif'"),
     ],
 )

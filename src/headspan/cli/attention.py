@@ -115,7 +115,9 @@ def _print(result: xr.Dataset | xr.DataTree) -> None:
     if "few_shot" in document:
         found = document["few_shot"]
         shown = ("head", "within", "within_chance", "within_p_value", "own_word", "other_word")
-        rows = [{name: row[name] for name in shown if row[name] is not None} for row in found["within"][:SHOWN]]
+        first_rows = found["within"][:SHOWN]
+        known_names = [name for name in shown if any(row[name] is not None for row in first_rows)]
+        rows = [{name: row[name] for name in known_names} for row in first_rows]
         print_records("Within shots, heads furthest above moved boundaries", rows)
         print_records("Clues", found["clues"])
         print_records("Held-out clues, log-likelihood per token", found["likelihood"])

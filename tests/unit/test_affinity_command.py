@@ -25,6 +25,14 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
+def test_a_json_file_holds_what_is_printed_as_json(tmp_path: Path) -> None:
+    (tmp_path / "classes.yaml").write_text("classes: {listener: [L1H6]}\n")
+    options = ["affinity", "demo", "--labels", str(tmp_path / "classes.yaml"), "--sensitivity"]
+    printed = json.loads(run(*options, "--json", "-o", str(tmp_path / "affinity.json")))
+    assert json.loads((tmp_path / "affinity.json").read_text(encoding="utf-8")) == printed
+    assert set(printed) - {"schema", "provenance", "pairings", "hubs"}
+
+
 def test_json_has_the_documented_form(stories: Path) -> None:
     found = json.loads(run("affinity", str(stories), "--json", "--top", "3", "--null", "anticausal"))
     assert found["schema"] == "headspan.affinity/1"

@@ -100,10 +100,14 @@ def affinity(
     result = _computed(heads, pairing, metric, delta, memory, (top, confidence) if sketch else None)
     extra = _class_extras(result, classes, top)
     extra |= _stability_extras(result, heads, top, delta, robustness, sensitivity)
-    told = partial(document, top=top, null=null)
+    told = without_nan({**document(result, top=top, null=null), **extra}) if as_json or _is_json(output) else {}
     to.draw(result, classes or default_labels(heads))
-    to.save(result, table, told)
-    to.tell(lambda: without_nan({**told(result), **extra}), lambda: _print(result, extra, top, null))
+    to.save(result, table, lambda _: told)
+    to.tell(lambda: told, lambda: _print(result, extra, top, null))
+
+
+def _is_json(output: Path | None) -> bool:
+    return output is not None and output.suffix == ".json"
 
 
 def _check_choices(metric: str, null: str, top: int) -> None:

@@ -31,8 +31,9 @@ LEADING = ("model", "step")
 AT_ONCE = 64_000_000
 """Bytes of results that are put into a group at a time, if a step is not larger."""
 LARGEST_CHUNK = 64_000_000
-PATIENCE = 50
-"""Attempts at removing a folder."""
+PATIENCE, PAUSE, QUIET = 100, 0.05, 20
+"""Looks at a folder that is to go, and seconds between them. Zarr writes several files at once: where one fails, others
+may yet come after it and make the folder anew, so that it must stay away for some looks."""
 Arrays = dict[tuple[str, str], Any]
 """What holds the values of all steps, [model, step, ...], by node and variable: in memory, to come, or on disk."""
 
@@ -176,6 +177,9 @@ def write_group(gathering: Gathering, target: str, at_once: int = AT_ONCE) -> li
             place.rename(replaced)
         temporary.rename(place)
     except OSError as problem:
+        if replaced.exists() and not place.exists():
+            replaced.rename(place)
+        _remove(temporary, quiet=QUIET)
         raise StoreError(
             f"cannot write the group '{place}': {problem.strerror or problem}; all finished results are kept, run the "
             "sweep again"
@@ -218,11 +222,14 @@ def _chunks(shape: tuple[int, ...], dtype: np.dtype[Any], steps: int) -> tuple[A
     return found
 
 
-def _remove(*folders: Path) -> None:
-    """Remove folders. Zarr writes several files at once, and where one fails the others may yet come after it."""
+def _remove(*folders: Path, quiet: int = 1) -> None:
+    """Remove folders, until none has come back at `quiet` looks in a row."""
+    calm = 0
     for _ in range(PATIENCE):
-        for folder in folders:
+        there = [folder for folder in folders if folder.exists()]
+        for folder in there:
             shutil.rmtree(folder, ignore_errors=True)
-        if not any(folder.exists() for folder in folders):
+        calm = 0 if there else calm + 1
+        if calm >= quiet:
             return
-        time.sleep(0.02)
+        time.sleep(PAUSE)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from headspan.errors import StoreError
 from headspan.sweep import gathering as module
 from headspan.sweep.gathering import Gathering, gathered, write_group
 from headspan.sweep.part_file import Part, write_part
@@ -116,3 +117,23 @@ def test_memory_is_that_of_a_step_and_not_of_the_series(tmp_path: Path) -> None:
     assert many < 4 * a_step
     # The same measure sees a whole series where the budget allows one.
     assert peak(tmp_path, 15, 10**9) > 15 * a_step
+
+
+def test_where_the_new_group_cannot_take_its_place_the_old_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, rename = tmp_path / "group", Path.rename
+    write_group(series(tmp_path, 2), str(place))
+    before = opened(place)
+
+    def refusing(self: Path, target: Path) -> Path:
+        if self.name == ".part-group":
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refusing)
+    monkeypatch.setattr(module, "QUIET", 1)
+    with pytest.raises(StoreError, match="No space left on device; all finished results are kept"):
+        write_group(series(tmp_path, 3), str(place))
+    xr.testing.assert_identical(opened(place), before)
+    assert not list(tmp_path.glob(".part-*"))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,9 @@ def test_an_interrupt_of_the_process_leaves_nothing_half_done(tmp_path: Path) ->
     path = tmp_path / "out" / "r.html"
     path.parent.mkdir()
     line = [sys.executable, "-m", "headspan", "report", "demo", "-o", str(path)]
-    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env={**os.environ})
+    # A shell's background jobs ignore interrupts, and their children inherit that.
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env={**os.environ}, preexec_fn=heeding)
     assert process.stderr is not None
     for text in process.stderr:
         if text.startswith("Positions"):

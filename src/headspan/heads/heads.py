@@ -235,6 +235,11 @@ class Heads:
             raise MissingTensor(f"a {self.checkpoint.family} has no norm before its unembedding")
         return self.reader.norm(norm)
 
+    @property
+    def kv_head_of(self) -> Int[Tensor, " head"]:
+        """The kv head that each query head reads: h // group."""
+        return torch.arange(self.n_heads, device=self.device) // (self.n_heads // self.n_kv_heads)
+
     def per_query_head(self, kv: Float[Tensor, "layer kv_head *rest"]) -> Float[Tensor, "layer head *rest"]:
         """Something of each kv head, repeated for every query head that reads it: head h reads kv head h // group."""
         return kv.repeat_interleave(self.n_heads // self.n_kv_heads, dim=1)

@@ -141,11 +141,10 @@ def block_spaces(heads: Heads, block: HeadBlock, choice: SpaceChoice, memory: in
         return _by_pieces(W.shape[:2], at_once, lambda layer, part: orthonormal_basis(W[layer, part], choice.tolerance))
 
     query, key = basis_of(W_Q), basis_of(W_K)
-    key_head = torch.arange(heads.n_heads) // (heads.n_heads // heads.n_kv_heads)
     A, B = bilinear_factors(heads, block) if choice.space == "qk" else (W_Q, W_K)
 
     def attention_of(layer: int, part: slice) -> Subspace:
-        own = key_head[part]
+        own = heads.kv_head_of[part]
         S, T = query[layer, part], key[layer, own]
         if choice.space == "sum":
             space = subspace_sum(S, T, choice.tolerance)
@@ -182,7 +181,7 @@ def _only(S: Subspace, wanted: Bool[Tensor, " head"]) -> Subspace:
 
 def expanded(heads: Heads, key: Subspace) -> Subspace:
     """The key space of every query head: that of the kv head it reads."""
-    return key[:, torch.arange(heads.n_heads) // (heads.n_heads // heads.n_kv_heads)]
+    return key[:, heads.kv_head_of]
 
 
 def _leading_space(A: Tensor, B: Tensor, choice: SpaceChoice) -> Subspace:

@@ -146,10 +146,9 @@ def _head_pieces(heads: Heads, block: HeadBlock, memory: int) -> Iterator[tuple[
     """Query heads a few at a time, with the kv heads they read: as many as fit into `memory` with their products."""
     one = len(block.layers) * heads.d_model * 2 * max(heads.d_head, heads.d_value) * 8 * COPIES
     at_once = max(1, memory // one)
-    key_head = torch.arange(heads.n_heads) // (heads.n_heads // heads.n_kv_heads)
     for start in range(0, heads.n_heads, at_once):
         part = slice(start, start + at_once)
-        yield part, key_head[part]
+        yield part, heads.kv_head_of[part]
 
 
 def _side_by_side(weight: Tensor, role: Role) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 import headspan
-from headspan.figures.theme import BLUE, ORANGE, PURPLE, styled
+from headspan.theme import BLUE, ORANGE, PURPLE, styled
 from headspan.lenses.affinity.costs import affinity_plan
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from safetensors.torch import load_file, save_file
 import headspan
 from headspan.demo import demo_folder
 from headspan.lenses import LENSES
-from headspan.sweep import run_sweep
-from headspan.sweep.cluster import connected
-from headspan.sweep.description import Settings, content_hash
-from headspan.sweep.performing import perform
-from headspan.sweep.task import Task
+from headspan.sweeps import run_sweep
+from headspan.sweeps.cluster import connected
+from headspan.sweeps.description import Settings, content_hash
+from headspan.sweeps.performing import perform
+from headspan.sweeps.task import Task
 
 LENS_NAMES, CHECKPOINTS, ROUNDS = ("ranks", "affinity", "spectra", "positions"), 12, 5
 

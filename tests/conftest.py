@@ -26,7 +26,7 @@ install_import_hook(
     [
         "headspan.heads",
         "headspan.subspaces",
-        "headspan.gaussian",
+        "headspan.distributions",
         "headspan.runtime",
         "headspan.lenses",
         "headspan.lab",
@@ -81,7 +81,7 @@ def stories() -> Path:
 def demo_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the demo model, written once for all tests that look at it."""
     import headspan
-    from headspan.report.report import write_report
+    from headspan.explorer.report import write_report
 
     return write_report(headspan.open("demo"), tmp_path_factory.mktemp("demo") / "report.html")
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from headspan.checkpoint.families import Layout
     from headspan.checkpoint.families import register as register_family
     from headspan.checkpoint.synthetic import synthetic
+    from headspan.explorer.showing import describe, show
     from headspan.heads import Heads
-    from headspan.report.showing import describe, show
 
 __all__ = [
     "Checkpoint",
@@ -42,8 +42,8 @@ _LAZY = {
     "register_family": ("headspan.checkpoint.families", "register"),
     "synthetic": ("headspan.checkpoint.synthetic", "synthetic"),
     "Heads": ("headspan.heads", "Heads"),
-    "show": ("headspan.report.showing", "show"),
-    "describe": ("headspan.report.showing", "describe"),
+    "show": ("headspan.explorer.showing", "show"),
+    "describe": ("headspan.explorer.showing", "describe"),
 }
 
 

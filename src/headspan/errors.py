@@ -36,8 +36,12 @@ class UnsupportedModel(HeadspanError):
     """The files are in order, but headspan has no description for this kind of model or weight format."""
 
 
+class ArgumentError(HeadspanError, ValueError):
+    """A wrong choice of the caller; the message names the argument, what was given, and the allowed values."""
+
+
 class ShapeError(HeadspanError):
-    """An argument's shape, or a choice of layers, heads or roles, does not fit."""
+    """The shape of an array does not fit."""
 
 
 class FoldError(HeadspanError):

@@ -10,10 +10,10 @@ import xarray as xr
 from headspan.finding import Finding
 from headspan.lenses import LENSES
 from headspan.lenses.affinity.head_classes import HeadClasses
-from headspan.report.assembly import Front, report_page
-from headspan.report.head_grid import HeadGrid
-from headspan.report.html import element, section
-from headspan.report.lens_part import LensPart
+from headspan.explorer.assembly import Front, report_page
+from headspan.explorer.head_grid import HeadGrid
+from headspan.explorer.html import element, section
+from headspan.explorer.lens_part import LensPart
 
 
 def write_page(

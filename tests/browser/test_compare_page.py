@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from headspan.lenses import compare
-from headspan.report.compare_page import write_compare_page
+from headspan.explorer.compare_page import write_compare_page
 from tests.browser.chromium import opened
 from tests.unit.test_drift import gpt2, noisy
 

@@ -14,7 +14,7 @@ import headspan
 from headspan.lenses import affinity
 from headspan.lenses.affinity.edges import edges
 from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
-from headspan.report.head_grid import HeadGrid
+from headspan.explorer.head_grid import HeadGrid
 from tests.browser.chromium import Watched, opened
 from tests.browser.synthetic_page import write_page
 

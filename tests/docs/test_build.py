@@ -25,7 +25,7 @@ PACKAGES = (
     "headspan.checkpoint.families",
     "headspan.heads",
     "headspan.subspaces",
-    "headspan.gaussian",
+    "headspan.distributions",
     "headspan.runtime",
     "headspan.runtime.interventions",
     "headspan.lenses",
@@ -33,8 +33,8 @@ PACKAGES = (
     *(f"headspan.lenses.{name}" for name in ("compare", "drift", "positions", "similarity", "spectra", "validate")),
     "headspan.figures",
     "headspan.findings",
-    "headspan.findings.claims",
-    "headspan.sweep",
+    "headspan.ledger",
+    "headspan.sweeps",
 )
 
 

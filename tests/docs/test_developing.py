@@ -14,8 +14,8 @@ from headspan.checkpoint.families import FAMILIES
 from headspan.figures import figures_of
 from headspan.findings import findings_of
 from headspan.lenses import LENSES, Lens
-from headspan.report import report
-from headspan.report.report import write_report
+from headspan.explorer import report
+from headspan.explorer.report import write_report
 from tests.docs.pages import DOCS, blocks, run_page
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headspan.findings.claims import ledger
+from headspan.ledger import ledger
 from tests.docs.pages import DOCS, agree, answer_of, blocks, commands, prose, run_page
 
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)

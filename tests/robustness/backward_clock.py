@@ -37,8 +37,8 @@ def sweeps(series: Path, later: Path, store: Path) -> list[dict[str, Any]]:
     import numpy as np
 
     from headspan.errors import StoreError
-    from headspan.sweep import run_sweep
-    from headspan.sweep.lock import locked
+    from headspan.sweeps import run_sweep
+    from headspan.sweeps.lock import locked
     from tests.robustness.sweep_models import client_in_this_process
 
     saving, seen = np.savez, []

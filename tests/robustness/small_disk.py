@@ -77,7 +77,7 @@ def sizes(way: str, whole: Path) -> dict[str, int]:
 
 def main(series: str, folder: str, *chosen: str) -> None:
     """Run the sweep in every state of every disk."""
-    from headspan.sweep import open_store, run_sweep
+    from headspan.sweeps import open_store, run_sweep
     from tests.robustness.sweep_models import client_in_this_process
 
     told: dict[str, Any] = {}

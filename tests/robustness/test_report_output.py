@@ -20,10 +20,10 @@ from headspan.cli.main import app
 from headspan.errors import HeadspanError
 from headspan.lenses import LENSES, Lens
 from headspan.lenses import ranks as ranks_lens
-from headspan.report import report
-from headspan.report.kept_results import OLDEST, KeptResults, cache_folder
-from headspan.report.lens_part import LensPart
-from headspan.report.packing import read_packed, write_packed
+from headspan.explorer import report
+from headspan.explorer.kept_results import OLDEST, KeptResults, cache_folder
+from headspan.explorer.lens_part import LensPart
+from headspan.explorer.packing import read_packed, write_packed
 from tests.unit.test_drift import gpt2
 
 FEW = ("ranks", "affinity", "detect")

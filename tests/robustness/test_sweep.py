@@ -14,8 +14,8 @@ import xarray as xr
 import headspan
 from headspan.errors import StoreError
 from headspan.lenses import LENSES
-from headspan.sweep import open_store, performing, run_sweep
-from headspan.sweep.lock import locked
+from headspan.sweeps import open_store, performing, run_sweep
+from headspan.sweeps.lock import locked
 from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_checkpoint, write_series
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headspan.errors import HeadspanError, ShapeError, StoreError
-from headspan.sweep import open_store, requirements, run_sweep
-from headspan.sweep.cluster import connected
+from headspan.sweeps import open_store, requirements, run_sweep
+from headspan.sweeps.cluster import connected
 from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_checkpoint, write_series
 
 

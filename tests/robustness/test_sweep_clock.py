@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headspan.sweep import open_store, run_sweep
+from headspan.sweeps import open_store, run_sweep
 from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_checkpoint, write_series
 
 

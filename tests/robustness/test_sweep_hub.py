@@ -8,7 +8,7 @@ import numpy as np
 
 import headspan
 from headspan.lenses import ranks
-from headspan.sweep import open_store, run_sweep
+from headspan.sweeps import open_store, run_sweep
 from tests.robustness.hub_server import HubServer
 from tests.robustness.sweep_models import client_in_this_process, write_checkpoint
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headspan.errors import HeadspanError, StoreError
-from headspan.sweep import Summary, open_store, run_sweep
+from headspan.sweeps import Summary, open_store, run_sweep
 from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_series
 from tests.robustness.unprivileged import as_nobody_special
 

@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 
 import headspan
 from headspan.lenses import LENSES
-from headspan.report import subjects
+from headspan.explorer import subjects
 from headspan.runtime import open_runnable
-from headspan.sweep import open_store, run_sweep
+from headspan.sweeps import open_store, run_sweep
 from headspan.threads import one_thread
 from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_series
 

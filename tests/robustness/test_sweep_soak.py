@@ -10,8 +10,8 @@ import numpy as np
 import psutil
 import pytest
 
-from headspan.sweep import run_sweep
-from headspan.sweep.cluster import connected
+from headspan.sweeps import run_sweep
+from headspan.sweeps.cluster import connected
 from tests.robustness.sweep_models import write_series
 
 CHECKPOINTS, WARM = 500, 100
@@ -42,7 +42,7 @@ def test_five_hundred_checkpoints_leave_memory_and_files_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     series = write_series(tmp_path / "run", range(CHECKPOINTS))
-    monkeypatch.setattr("headspan.sweep.progress.LINES", CHECKPOINTS)
+    monkeypatch.setattr("headspan.sweeps.progress.LINES", CHECKPOINTS)
     with connected(workers=2) as client:
         watch = Watch(client)
         summary = run_sweep(series, tmp_path / "store", lenses="affinity", client=client, quiet=False, say=watch)

@@ -9,7 +9,7 @@ import xarray as xr
 
 import headspan
 from headspan.errors import DegenerateSubspace, MemoryBudgetError, ShapeError
-from headspan.figures.affinity import figures
+from headspan.lenses.affinity.figures import figures
 from headspan.findings import findings_of
 from headspan.lenses import affinity, similarity
 from headspan.lenses.affinity import sketch

@@ -20,7 +20,7 @@ from headspan.findings import findings_of
 from headspan.lenses import affinity, compare
 from headspan.lenses.affinity.edges import edges
 from headspan.lenses.compare.tables import turnover
-from headspan.report.compare_page import compare_page
+from headspan.explorer.compare_page import compare_page
 from tests.unit.test_drift import HEADS, WIDTH, D, gpt2, noise, noisy
 
 DRAWS = 8

@@ -18,7 +18,7 @@ from headspan.cli.figure_files import ImageFiles
 from headspan.cli.main import app
 from headspan.cli.tables import print_columns, print_records
 from headspan.errors import HeadspanError
-from headspan.report import figure_files, lens_figures
+from headspan.explorer import figure_files, lens_figures
 
 COMMANDS = {
     "affinity": 1,

@@ -11,8 +11,8 @@ import typer
 import xarray as xr
 from typer.testing import CliRunner
 
-from headspan.cli.affinity import affinity as affinity_command
-from headspan.cli.detect import detect as command
+from headspan.lenses.affinity.command import affinity as affinity_command
+from headspan.lenses.detect.command import detect as command
 from headspan.errors import HeadspanError
 from headspan.figures import figures_of
 from headspan.findings import findings_of

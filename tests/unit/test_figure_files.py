@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.errors import HeadspanError
-from headspan.figures.theme import printed, styled
+from headspan.theme import printed, styled
 from headspan.lenses import LENSES
-from headspan.report import figure_files, report
-from headspan.report.figure_files import PRINTED_SCALE, WIDTH, write_figure_files
+from headspan.explorer import figure_files, report
+from headspan.explorer.figure_files import PRINTED_SCALE, WIDTH, write_figure_files
 
 
 def figure() -> go.Figure:

@@ -13,7 +13,7 @@ import xarray as xr
 import headspan
 from headspan.dims import HeadLabel
 from headspan.errors import ShapeError
-from headspan.figures.affinity import (
+from headspan.lenses.affinity.figures import (
     affinity_matrices,
     figures,
     hub_ranking,
@@ -21,10 +21,10 @@ from headspan.figures.affinity import (
     score_distributions,
     wiring_diagram,
 )
-from headspan.figures.wiring_places import bowed, ellipse_places, stopped
+from headspan.lenses.affinity.wiring_places import bowed, ellipse_places, stopped
 from headspan.lenses import affinity
 from headspan.lenses.affinity.edges import edges
-from headspan.report.figure_block import figure_blocks
+from headspan.explorer.figure_block import figure_blocks
 
 ALL = [
     "Wiring diagram",
@@ -204,7 +204,7 @@ def test_the_colour_bar_names_the_chance_value(gpt2: xr.DataTree) -> None:
 
 
 def test_many_heads_are_shown_by_layer(gpt2: xr.DataTree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headspan.figures.pair_matrices.MOST_HEADS", 100)
+    monkeypatch.setattr("headspan.lenses.affinity.pair_matrices.MOST_HEADS", 100)
     figure = affinity_matrices(gpt2)
     assert np.shape(figure.data[1].z) == (12, 12)
     assert np.nanmax(figure.data[1].z) == pytest.approx(edges(gpt2, "OK").iloc[0]["score"], rel=1e-6)

@@ -7,7 +7,7 @@ from pathlib import Path
 import headspan
 from headspan.findings import findings_of
 from headspan.lenses import similarity
-from headspan.report.figures_page import write_figures_page
+from headspan.explorer.figures_page import write_figures_page
 from tests.browser.page_elements import asks_nothing, page_elements
 
 

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.figures import figures_of
-from headspan.figures.affinity import figures as affinity_figures
-from headspan.figures.claims import claims_by_document, figures
-from headspan.findings.claims import Examination, ledger
+from headspan.lenses.affinity.figures import figures as affinity_figures
+from headspan.ledger.figures import claims_by_document, figures
+from headspan.ledger import Examination, ledger
 from headspan.lenses import affinity, attention
 from headspan.lenses.affinity.class_curves import ANY, class_curves
-from headspan.report.claims_page import claims_page
+from headspan.explorer.claims_page import claims_page
 from tests.unit.running_models import TEXT, running
 from tests.unit.test_drift import gpt2
 

@@ -14,14 +14,14 @@ import xarray as xr
 
 import headspan
 from headspan.lenses import LENSES, affinity
-from headspan.report.chapters import CHAPTERS, chapters_of
-from headspan.report.grid_table import grid_table
-from headspan.report.head_text import linked_text
-from headspan.report.mathml import formula
-from headspan.report.methods import methods
-from headspan.report.pair_table import pair_table
-from headspan.report.store import Store
-from headspan.report.tables import PageTable, table_record
+from headspan.explorer.chapters import CHAPTERS, chapters_of
+from headspan.explorer.grid_table import grid_table
+from headspan.explorer.head_text import linked_text
+from headspan.explorer.mathml import formula
+from headspan.explorer.methods import methods
+from headspan.explorer.pair_table import pair_table
+from headspan.explorer.store import Store
+from headspan.explorer.tables import PageTable, table_record
 from tests.browser.page_elements import page_elements
 
 

@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import headspan
-from headspan.cli.positions import positions as command
+from headspan.lenses.positions.command import positions as command
 from headspan.errors import HeadspanError, ShapeError, UnsupportedModel
 from headspan.figures import figures_of, theme
-from headspan.figures.position_overlaps import attention_overlaps, table_overlaps
+from headspan.lenses.positions.overlap_figures import attention_overlaps, table_overlaps
 from headspan.findings import findings_of
 from headspan.lenses import obstacles, positions
 from headspan.lenses.saving import save_result

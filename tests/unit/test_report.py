@@ -15,13 +15,13 @@ import headspan
 from headspan.errors import DegenerateSubspace, HeadspanError
 from headspan.finding import Finding
 from headspan.lenses import LENSES, Lens
-from headspan.report import report
-from headspan.report.figure_block import figure_blocks
-from headspan.report.findings_section import SHOWN, finding_block, findings_section
-from headspan.report.html import element
-from headspan.report.inlined import asset
-from headspan.report.linked import SCRIPTS
-from headspan.report.report import write_report
+from headspan.explorer import report
+from headspan.explorer.figure_block import figure_blocks
+from headspan.explorer.findings_section import SHOWN, finding_block, findings_section
+from headspan.explorer.html import element
+from headspan.explorer.inlined import asset
+from headspan.explorer.linked import SCRIPTS
+from headspan.explorer.report import write_report
 from headspan.runtime import obstacles as obstacles_module
 from tests.browser.page_elements import Element, asks_nothing, page_elements
 

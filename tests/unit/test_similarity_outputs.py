@@ -15,7 +15,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import headspan
-from headspan.cli.similarity import similarity as command
+from headspan.lenses.similarity.command import similarity as command
 from headspan.errors import FoldError, HeadspanError, ShapeError
 from headspan.figures import figures_of, theme
 from headspan.findings import findings_of

@@ -8,9 +8,9 @@ import pytest
 
 import headspan
 from headspan.lenses import LENSES, compare
-from headspan.report import report
-from headspan.report.compare_page import compare_page
-from headspan.report.report import write_report
+from headspan.explorer import report
+from headspan.explorer.compare_page import compare_page
+from headspan.explorer.report import write_report
 from tests.families.tiny_models import COMMON, Case
 from tests.unit.test_drift import noisy
 
@@ -60,6 +60,6 @@ def test_a_report_without_findings_says_so(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_comparison_without_findings_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headspan.report.compare_page.findings_of", lambda lens, result: [])
+    monkeypatch.setattr("headspan.explorer.compare_page.findings_of", lambda lens, result: [])
     result = compare.compute(small().heads(), small(noisy).heads(), draws=3)
     assert "Nothing to remark on." in compare_page(result)

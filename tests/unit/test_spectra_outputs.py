@@ -15,7 +15,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import headspan
-from headspan.cli.spectra import spectra as command
+from headspan.lenses.spectra.command import spectra as command
 from headspan.errors import HeadspanError, ShapeError
 from headspan.figures import figures_of
 from headspan.findings import findings_of

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.errors import ShapeError
-from headspan.figures.validate import figures
-from headspan.findings.validate import findings
+from headspan.lenses.validate.figures import figures
+from headspan.lenses.validate.findings import findings
 from headspan.lenses import LENSES, validate
 from headspan.lenses.intervene.divergence import full_logs
 from headspan.lenses.validate.buffers import token_buffers

@@ -15,7 +15,7 @@ from headspan.errors import HeadspanError
 
 if TYPE_CHECKING:
     from headspan.checkpoint import Checkpoint
-    from headspan.findings.claims import Claim, Examination
+    from headspan.ledger import Claim, Examination
 
 FAILED = 1
 IN_FULL = 12
@@ -38,8 +38,8 @@ def claims(
     force: shared.Force = False,
 ) -> None:
     """Check the claims of the documents headspan is built on; exit code 1 if a check fails."""
-    from headspan.findings.claims import chosen, ledger
-    from headspan.findings.claims.listing import markdown, summary
+    from headspan.ledger import chosen, ledger
+    from headspan.ledger.listing import markdown, summary
 
     if as_json and as_markdown:
         raise HeadspanError("--json and --markdown are two forms of one page: choose one")
@@ -65,7 +65,7 @@ def claims(
 
 
 def _write_page(results: list[Examination], path: Path) -> None:
-    from headspan.report.claims_page import claims_page
+    from headspan.explorer.claims_page import claims_page
 
     with written_whole(path) as temporary:
         temporary.write_text(claims_page(results), encoding="utf-8")
@@ -75,7 +75,7 @@ def _write_page(results: list[Examination], path: Path) -> None:
 def opened_models(given: list[str]) -> dict[str, Checkpoint]:
     """Checkpoints by the names that claims use, from `name=PATH`."""
     from headspan.checkpoint import open_checkpoint
-    from headspan.findings.claims import ledger
+    from headspan.ledger import ledger
 
     known = sorted({claim.needs for claim in ledger() if claim.needs})
     models = {}
@@ -94,7 +94,7 @@ def _examined_with_progress(rows: list[Claim], random_seed: int, models: dict[st
     from rich.console import Console
     from rich.progress import track
 
-    from headspan.findings.claims import examinations
+    from headspan.ledger import examinations
 
     console = Console(stderr=True)
     steps = examinations(rows, random_seed, models)
@@ -105,7 +105,7 @@ def _examined_with_progress(rows: list[Claim], random_seed: int, models: dict[st
 def _print(results: list[Examination]) -> None:
     """A few claims in full; many as a line each, document by document."""
     from headspan.cli.tables import print_facts, print_table
-    from headspan.findings.claims.listing import evidence_text, facts
+    from headspan.ledger.listing import evidence_text, facts
 
     if len(results) <= IN_FULL:
         for result in results:

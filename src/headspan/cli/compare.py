@@ -63,7 +63,7 @@ def compare(
 
 
 def _write_page(result: xr.DataTree, path: Path) -> None:
-    from headspan.report.compare_page import write_compare_page
+    from headspan.explorer.compare_page import write_compare_page
 
     write_compare_page(result, path)
 

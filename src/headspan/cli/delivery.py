@@ -63,7 +63,7 @@ class Delivery:
         """Write the figures as image files, coloured by classes of heads where there are any."""
         if self.images is None:
             return
-        from headspan.report.lens_figures import lens_figures
+        from headspan.explorer.lens_figures import lens_figures
 
         figures = lens_figures(self.lens, result, classes)
         self.images.write({(self.lens, name): figure for name, figure in figures.items()})
@@ -113,7 +113,7 @@ def figures_page(lens: str) -> dict[str, Writer]:
     """The ending .html of a lens whose figures and findings are a page by themselves."""
 
     def write(result: Result, path: Path) -> None:
-        from headspan.report.figures_page import write_figures_page
+        from headspan.explorer.figures_page import write_figures_page
 
         write_figures_page(lens, result, path)
 

@@ -32,8 +32,8 @@ def evolution(
     """Say when quantities change, which edges appear and how heads drift over the steps of a sweep."""
     from headspan.atomic import check_writable
     from headspan.findings import findings_of
-    from headspan.sweep.evolution import as_json as document
-    from headspan.sweep.evolution import evolution as course
+    from headspan.sweeps.evolution import as_json as document
+    from headspan.sweeps.evolution import evolution as course
 
     if output is not None:
         check_writable(output, ENDINGS)
@@ -48,8 +48,8 @@ def evolution(
 def _save(result: xr.DataTree, found: Sequence[Finding], output: Path) -> None:
     from headspan.atomic import written_whole
     from headspan.lenses.saving import write_json
-    from headspan.sweep.evolution import as_json as document
-    from headspan.sweep.evolution.page import write_page
+    from headspan.sweeps.evolution import as_json as document
+    from headspan.sweeps.evolution.page import write_page
 
     if output.suffix == ".html":
         write_page(result, found, output)

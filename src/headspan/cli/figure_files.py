@@ -23,7 +23,7 @@ class ImageFiles:
 
     def write(self, figures: Mapping[tuple[str, str], go.Figure]) -> None:
         """Write figures by lens and name, and say so on stderr, where JSON is not."""
-        from headspan.report.figure_files import write_figure_files
+        from headspan.explorer.figure_files import write_figure_files
 
         paths = write_figure_files(figures, self.folder, self.form, self.dark)
         typer.echo(f"{len(paths)} figures written to {self.folder}", err=True)
@@ -33,7 +33,7 @@ def image_files(folder: Path | None, form: str, dark: bool) -> ImageFiles | None
     """What --figures asks for, if anything; what could not be written is refused before any work is done for it."""
     if folder is None:
         return None
-    from headspan.report.figure_files import check_figure_files
+    from headspan.explorer.figure_files import check_figure_files
 
     check_figure_files(folder, form)
     return ImageFiles(folder, form, dark)

@@ -25,7 +25,7 @@ def inspect(model: shared.Model, config: shared.ConfigFile = None, as_json: shar
         print_json(_document(about, hindered))
         return
     from headspan.cli.tables import print_facts
-    from headspan.report.model_section import analyses_rows, model_facts, stack_facts
+    from headspan.explorer.model_section import analyses_rows, model_facts, stack_facts
 
     print_facts([*model_facts(about), *(row for stack in about.stacks for row in stack_facts(stack))])
     for name, reasons in hindered.items():

@@ -9,29 +9,19 @@ from typing import Annotated
 import typer
 
 from headspan._version import __version__
-from headspan.cli import (
-    affinity,
-    attention,
-    claims,
-    compare,
-    detect,
-    evolution,
-    families,
-    gaussian,
-    inspect,
-    intervene,
-    pair,
-    positions,
-    report,
-    reproduce,
-    similarity,
-    spectra,
-    sweep,
-    tokens,
-    train,
-    validate,
-)
+from headspan.cli import claims, compare, evolution, families, inspect, report, reproduce, sweep, train
 from headspan.errors import HeadspanError, one_line
+from headspan.lenses.affinity import command as _affinity
+from headspan.lenses.affinity import pair_command as _pair
+from headspan.lenses.affinity import tokens_command as _tokens
+from headspan.lenses.attention import command as _attention
+from headspan.lenses.detect import command as _detect
+from headspan.lenses.gaussian import command as _gaussian
+from headspan.lenses.intervene import command as _intervene
+from headspan.lenses.positions import command as _positions
+from headspan.lenses.similarity import command as _similarity
+from headspan.lenses.spectra import command as _spectra
+from headspan.lenses.validate import command as _validate
 
 app = typer.Typer(
     help="The geometry of transformer weights: what every attention head can read and write.",
@@ -42,17 +32,17 @@ app = typer.Typer(
 app.command("inspect")(inspect.inspect)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
-app.command("affinity")(affinity.affinity)
-app.command("similarity")(similarity.similarity)
-app.command("spectra")(spectra.spectra)
-app.command("positions")(positions.positions)
-app.command("attention")(attention.attention)
-app.command("detect")(detect.detect)
-app.command("gaussian")(gaussian.gaussian)
-app.command("intervene")(intervene.intervene)
-app.command("validate")(validate.validate)
-app.command("pair")(pair.pair)
-app.command("tokens")(tokens.tokens)
+app.command("affinity")(_affinity.affinity)
+app.command("similarity")(_similarity.similarity)
+app.command("spectra")(_spectra.spectra)
+app.command("positions")(_positions.positions)
+app.command("attention")(_attention.attention)
+app.command("detect")(_detect.detect)
+app.command("gaussian")(_gaussian.gaussian)
+app.command("intervene")(_intervene.intervene)
+app.command("validate")(_validate.validate)
+app.command("pair")(_pair.pair)
+app.command("tokens")(_tokens.tokens)
 app.command("reproduce")(reproduce.reproduce)
 app.command("train")(train.train)
 app.command("sweep")(sweep.sweep)

@@ -33,8 +33,8 @@ def report(
     """Run every analysis that applies to a checkpoint and write one HTML page that opens offline."""
     from headspan.atomic import check_writable, refuse_existing
     from headspan.checkpoint import open_checkpoint
-    from headspan.report.kept_results import KeptResults
-    from headspan.report.report import write_report
+    from headspan.explorer.kept_results import KeptResults
+    from headspan.explorer.report import write_report
 
     check_writable(output)
     refuse_existing(output, force)
@@ -60,8 +60,8 @@ def report(
 
 def _draw(results: dict[str, Any], heads: Heads, images: ImageFiles) -> None:
     """The figures of all results as image files, coloured by the classes that the page has."""
-    from headspan.report.classes_of_heads import page_classes
-    from headspan.report.lens_figures import lens_figures
+    from headspan.explorer.classes_of_heads import page_classes
+    from headspan.explorer.lens_figures import lens_figures
 
     classes = next(iter(page_classes(heads, results)), None)
     images.write(

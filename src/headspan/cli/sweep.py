@@ -11,7 +11,7 @@ from headspan.cli import arguments as shared
 from headspan.cli.delivery import print_json
 
 if TYPE_CHECKING:
-    from headspan.sweep import Summary
+    from headspan.sweeps import Summary
 
 SOME_FAILED = 3
 
@@ -39,7 +39,7 @@ def sweep(
     as_json: shared.AsJSON = False,
 ) -> None:
     """Run lenses over many checkpoints; interrupted or not, the next call goes on where this one ended."""
-    from headspan.sweep import run_sweep
+    from headspan.sweeps import run_sweep
 
     summary = run_sweep(
         spec, store, lenses=lenses, scheduler=scheduler, workers=workers, fold=fold, stack=stack, quiet=quiet

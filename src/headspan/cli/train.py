@@ -110,8 +110,8 @@ def _checked(studies: list[str]) -> list[str]:
 
 def _studied(runs: list[Run], studies: list[str]) -> dict[str, Any]:
     """Each study made on every run, and its answer over all of them."""
-    from headspan.findings.lab_studies import study_findings
     from headspan.lab.study import study_file
+    from headspan.lab.study_findings import study_findings
     from headspan.lab.training_studies import keep_study
 
     found: dict[str, Any] = {}
@@ -123,7 +123,7 @@ def _studied(runs: list[Run], studies: list[str]) -> dict[str, Any]:
 
 
 def _write_report(runs: list[Run], output: Path) -> str:
-    from headspan.report.lab_report import write_lab_report
+    from headspan.explorer.lab_report import write_lab_report
 
     return str(write_lab_report(runs, output / "report.html", lambda title: typer.echo(f"{title} ...", err=True)))
 

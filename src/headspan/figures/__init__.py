@@ -11,8 +11,13 @@ if TYPE_CHECKING:
 
 def figures_of(lens: str, result: Any) -> dict[str, go.Figure]:
     """The figures of a lens's result by short title, in the order in which they are to be shown."""
-    drawn: dict[str, go.Figure] = import_module(f"headspan.figures.{lens}").figures(result)
+    drawn: dict[str, go.Figure] = import_module(_module(lens)).figures(result)
     return drawn
+
+
+def _module(lens: str) -> str:
+    own = {"lab": "headspan.lab", "evolution": "headspan.sweeps.evolution"}
+    return f"{own.get(lens, f'headspan.lenses.{lens}')}.figures"
 
 
 __all__ = ["figures_of"]

@@ -13,8 +13,13 @@ if TYPE_CHECKING:
 
 def findings_of(lens: str, result: xr.Dataset | xr.DataTree) -> list[Finding]:
     """What a lens's result says, strongest first."""
-    found: list[Finding] = import_module(f"headspan.findings.{lens}").findings(result)
+    found: list[Finding] = import_module(_module(lens)).findings(result)
     return sorted(found, key=lambda finding: -finding.weight)
+
+
+def _module(lens: str) -> str:
+    own = {"lab": "headspan.lab", "evolution": "headspan.sweeps.evolution"}
+    return f"{own.get(lens, f'headspan.lenses.{lens}')}.findings"
 
 
 __all__ = ["Finding", "findings_of"]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from headspan.findings.claims import Claim, examined
-from headspan.findings.claims.ledger import CHAPTERS
+from headspan.ledger import Claim, examined
+from headspan.ledger.ledger import CHAPTERS
 
 FEW = {
     ("chapter_2_information", "kl_divergence"): "2.2d",
@@ -63,7 +63,7 @@ def broken(function: Callable[..., Any], *factors: float) -> Callable[..., Any]:
 
 def rows(module: str) -> list[Claim]:
     """The claims of a module that are checked without a model of the user's."""
-    found = vars(import_module(f"headspan.findings.claims.{module}")).values()
+    found = vars(import_module(f"headspan.ledger.{module}")).values()
     checked = [row for row in found if isinstance(row, Claim) and row.check is not None]
     return [row for row in checked if row.otherwise or not row.needs]
 
@@ -73,10 +73,10 @@ def functions() -> list[tuple[str, str]]:
     return [
         (module, name)
         for module in CHAPTERS
-        for name, value in vars(import_module(f"headspan.findings.claims.{module}")).items()
+        for name, value in vars(import_module(f"headspan.ledger.{module}")).items()
         if (module, name) not in UNSEEN
         and isinstance(value, FunctionType)
-        and value.__module__.startswith(("headspan.gaussian", "headspan.subspaces"))
+        and value.__module__.startswith(("headspan.distributions", "headspan.subspaces"))
     ]
 
 
@@ -87,7 +87,7 @@ def test_a_function_that_is_off_by_a_tenth_fails_its_claim(
     module, name = place
     (row,) = (row for row in rows(module) if row.id == claim)
     assert examined(row).verdict == "pass"
-    own = import_module(f"headspan.findings.claims.{module}")
+    own = import_module(f"headspan.ledger.{module}")
     monkeypatch.setattr(own, name, broken(getattr(own, name), 1.1))
     assert examined(row).verdict == "fail"
 
@@ -97,6 +97,6 @@ def test_a_function_that_is_off_by_a_tenth_fails_its_claim(
 def test_no_function_can_be_off_without_a_claim_noticing(
     module: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = import_module(f"headspan.findings.claims.{module}")
+    own = import_module(f"headspan.ledger.{module}")
     monkeypatch.setattr(own, name, broken(getattr(own, name), 0.3, 3.0))
     assert any(examined(row).verdict == "fail" for row in rows(module))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headspan.findings.claims import ledger
+from headspan.ledger import ledger
 
 STATUSES = {
     "wrong": """

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from headspan.errors import BrokenCheck, HeadspanError
-from headspan.findings.claims import Claim, ClaimsOf, Evidence, Trial, chosen, examined, ledger
-from headspan.findings.claims.draws import Draws
-from headspan.findings.claims.listing import evidence_text, markdown, number_text, summary
-from headspan.findings.claims.trial import at_least, at_most, equals, mean_is, near, same, variance_is
+from headspan.ledger import Claim, ClaimsOf, Evidence, Trial, chosen, examined, ledger
+from headspan.ledger.draws import Draws
+from headspan.ledger.listing import evidence_text, markdown, number_text, summary
+from headspan.ledger.trial import at_least, at_most, equals, mean_is, near, same, variance_is
 
 RIGHT, OFF = equals("right", 1.0, 1.0, 0.0), equals("off", 1.0, 2.0, 0.5)
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from headspan.findings.claims import Claim, examined, ledger
-from headspan.findings.claims.listing import evidence_text
+from headspan.ledger import Claim, examined, ledger
+from headspan.ledger.listing import evidence_text
 
 CHECKED = [claim for claim in ledger() if claim.check is not None and (claim.otherwise or not claim.needs)]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from headspan.checkpoint import Checkpoint, open_checkpoint
-from headspan.findings.claims import Claim, examined, ledger
-from headspan.findings.claims.listing import evidence_text
-from headspan.findings.claims.measured import positions_of
+from headspan.ledger import Claim, examined, ledger
+from headspan.ledger.listing import evidence_text
+from headspan.ledger.measured import positions_of
 
 ABOUT = {name: [claim for claim in ledger() if claim.needs == name] for name in ("gpt2", "minilm")}
 

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from headspan.findings.claims import Examination, ledger
-from headspan.findings.claims.listing import COLUMNS, INTRODUCTION, markdown
+from headspan.ledger import Examination, ledger
+from headspan.ledger.listing import COLUMNS, INTRODUCTION, markdown
 
 PAGE = Path(__file__).parents[3] / "docs" / "claims.md"
 AGAIN = "make it again: headspan claims --markdown --model gpt2=... --model minilm=... > docs/claims.md"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headspan.errors import DegenerateSubspace, ShapeError
-from headspan.gaussian import data_dependence, energy_rank, pattern_rank, random_pattern
+from headspan.distributions import data_dependence, energy_rank, pattern_rank, random_pattern
 
 
 def seeded(seed: int) -> torch.Generator:

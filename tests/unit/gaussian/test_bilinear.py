@@ -10,7 +10,7 @@ import scipy.stats
 import torch
 
 from headspan.errors import ShapeError
-from headspan.gaussian import (
+from headspan.distributions import (
     cosine_bound_violations,
     mixture_score_moments,
     random_form_covariance,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.cross_decomposition import CCA
 
 from headspan.errors import ShapeError
-from headspan.gaussian import canonical_correlations, entropy, mutual_information, total_correlation
+from headspan.distributions import canonical_correlations, entropy, mutual_information, total_correlation
 from tests.unit.gaussian.moments import covariances, flat_covariance, normal, numbers
 
 

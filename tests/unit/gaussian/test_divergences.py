@@ -15,7 +15,7 @@ from scipy.stats import entropy as scipy_entropy
 from scipy.stats import norm
 
 from headspan.errors import ShapeError
-from headspan.gaussian import (
+from headspan.distributions import (
     discrete_entropy,
     discrete_jsd,
     discrete_kl,

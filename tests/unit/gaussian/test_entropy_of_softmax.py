@@ -12,7 +12,7 @@ import scipy.stats
 import torch
 
 from headspan.errors import DegenerateSubspace, ShapeError
-from headspan.gaussian import (
+from headspan.distributions import (
     expected_collision,
     expected_entropy,
     flat_entropy,

@@ -10,7 +10,7 @@ import torch
 from sklearn.covariance import ledoit_wolf, oas
 
 from headspan.errors import ShapeError
-from headspan.gaussian import (
+from headspan.distributions import (
     entropy,
     entropy_estimate,
     information_estimate,

@@ -13,7 +13,7 @@ from scipy.stats import multivariate_normal
 from torch.distributions import MultivariateNormal
 
 from headspan.errors import DegenerateSubspace, ShapeError
-from headspan.gaussian import (
+from headspan.distributions import (
     cross_entropy,
     entropy,
     entropy_change,

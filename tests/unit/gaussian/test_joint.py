@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headspan.errors import HeadspanError
-from headspan.gaussian import (
+from headspan.distributions import (
     JointGaussian,
     SampledJoint,
     SeparableJoint,

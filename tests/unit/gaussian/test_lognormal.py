@@ -11,7 +11,7 @@ import scipy.stats
 import torch
 
 from headspan.errors import DegenerateSubspace, ShapeError
-from headspan.gaussian import (
+from headspan.distributions import (
     fenton_wilkinson,
     fenton_wilkinson_distance,
     log_ratio_moments,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headspan.errors import DegenerateSubspace, ShapeError
-from headspan.gaussian import (
+from headspan.distributions import (
     AttentionWeights,
     attention_layer,
     attention_pattern,

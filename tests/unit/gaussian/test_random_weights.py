@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headspan.errors import ShapeError
-from headspan.gaussian import (
+from headspan.distributions import (
     aligned_trace_variance,
     best_alignment,
     expected_largest_square,
@@ -16,7 +16,7 @@ from headspan.gaussian import (
     expected_smallest_gap,
     singular_vector_bound,
 )
-from headspan.gaussian.random_matrices import BEST_ONE_SIDE, SAME_TURN
+from headspan.distributions.random_matrices import BEST_ONE_SIDE, SAME_TURN
 from headspan.subspaces import random_singular_values
 from tests.unit.gaussian.moments import normal, stream
 

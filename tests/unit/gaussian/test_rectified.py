@@ -11,7 +11,13 @@ import scipy.stats
 import torch
 
 from headspan.errors import DegenerateSubspace, ShapeError
-from headspan.gaussian import layer_norm, layer_norm_moments, rectified_covariance, rectified_mean, rectified_variance
+from headspan.distributions import (
+    layer_norm,
+    layer_norm_moments,
+    rectified_covariance,
+    rectified_mean,
+    rectified_variance,
+)
 
 
 def numbers(*values: float) -> torch.Tensor:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headspan.errors import DegenerateSubspace, ShapeError
-from headspan.gaussian import angle_between, random_pairs, slerp, slerp_velocity, slerp_weights
+from headspan.distributions import angle_between, random_pairs, slerp, slerp_velocity, slerp_weights
 
 
 def numbers(*values: float) -> torch.Tensor:

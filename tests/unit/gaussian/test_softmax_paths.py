@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
 from headspan.errors import DegenerateSubspace, ShapeError
-from headspan.gaussian import (
+from headspan.distributions import (
     cosine_fit,
     exp_departure,
     jsd_of_softmax,

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from headspan.errors import ShapeError
-from headspan.figures.mixture import entropy_over_variance, token_courses
-from headspan.figures.slerp import divergence_along_paths
-from headspan.gaussian import entropy_study, expected_entropy, path_study, random_layers, token_course
+from headspan.ledger.mixture_figure import entropy_over_variance, token_courses
+from headspan.ledger.slerp_figure import divergence_along_paths
+from headspan.distributions import entropy_study, expected_entropy, path_study, random_layers, token_course
 
 
 def test_a_study_of_paths_holds_the_average_against_its_law() -> None:

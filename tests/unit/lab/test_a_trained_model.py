@@ -15,15 +15,15 @@ import xarray as xr
 import headspan
 from headspan.figures import figures_of
 from headspan.findings import findings_of
-from headspan.findings.claims import examined, ledger
+from headspan.ledger import examined, ledger
 from headspan.lab import training_studies
 from headspan.lab.lens_series import along, lens_series, write_series
 from headspan.lab.plateau import RESTARTS
 from headspan.lab.recipe import preset
 from headspan.lab.session import Run
 from headspan.lab.trainer import train
-from headspan.report.lab_report import lab_section
-from headspan.report.store import Store
+from headspan.explorer.lab_report import lab_section
+from headspan.explorer.store import Store
 
 
 def test_the_smoke_preset_learns_to_copy_in_and_out_of_distribution(trained: Run) -> None:
@@ -166,7 +166,7 @@ def test_the_lag_of_sharpness_is_told_too(studied: xr.DataTree) -> None:
 def test_the_section_of_the_lab_tells_the_run(
     trained: Run, studied: xr.DataTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headspan.report.lab_report.study", lambda folder: studied)
+    monkeypatch.setattr("headspan.explorer.lab_report.study", lambda folder: studied)
     found = lab_section([trained])
     text = str(found.body(Store()))
     assert "Verdict on this run" in text
@@ -178,7 +178,7 @@ def test_the_section_of_the_lab_tells_the_run(
 def test_a_report_of_several_runs_has_intervals_over_them(
     trained: Run, studied: xr.DataTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headspan.report.lab_report.study", lambda folder: studied)
+    monkeypatch.setattr("headspan.explorer.lab_report.study", lambda folder: studied)
     text = str(lab_section([trained, trained]).body(Store()))
     assert "mean over seeds and 95 % interval" in text
     value = float(studied["ablation"]["accuracy"].sel(space="bottom", site="L1 K"))

@@ -9,8 +9,8 @@ import pytest
 import xarray as xr
 
 from headspan.errors import HeadspanError
-from headspan.figures.lab_studies import study_figures
-from headspan.findings.lab_studies import study_findings
+from headspan.lab.study_figures import study_figures
+from headspan.lab.study_findings import study_findings
 from headspan.lab.session import run_once
 from headspan.lab.study import kept_studies
 from headspan.lab.training_studies import keep_study

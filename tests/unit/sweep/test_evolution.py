@@ -14,13 +14,13 @@ from headspan.cli.main import app
 from headspan.errors import HeadspanError
 from headspan.figures import figures_of
 from headspan.findings import findings_of
-from headspan.sweep.evolution import as_json, evolution
-from headspan.sweep.evolution import curves as curves_module
-from headspan.sweep.evolution.axis import Axis
-from headspan.sweep.evolution.change_points import change_points, explained_by_chance
-from headspan.sweep.evolution.curves import Curve, _distinct
-from headspan.sweep.evolution.page import write_page
-from headspan.sweep.evolution.wiring import _times
+from headspan.sweeps.evolution import as_json, evolution
+from headspan.sweeps.evolution import curves as curves_module
+from headspan.sweeps.evolution.axis import Axis
+from headspan.sweeps.evolution.change_points import change_points, explained_by_chance
+from headspan.sweeps.evolution.curves import Curve, _distinct
+from headspan.sweeps.evolution.page import write_page
+from headspan.sweeps.evolution.wiring import _times
 
 STEPS = np.arange(0, 2400, 100)
 WALKS = 39

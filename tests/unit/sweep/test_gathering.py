@@ -10,9 +10,9 @@ import pytest
 import xarray as xr
 
 from headspan.errors import StoreError
-from headspan.sweep import gathering as module
-from headspan.sweep.gathering import Gathering, gathered, write_group
-from headspan.sweep.part_file import Part, write_part
+from headspan.sweeps import gathering as module
+from headspan.sweeps.gathering import Gathering, gathered, write_group
+from headspan.sweeps.part_file import Part, write_part
 
 LARGE = 100_000
 """Numbers in a variable of a large result: 0.8 MB."""

@@ -11,9 +11,9 @@ import xarray as xr
 import headspan
 from headspan.errors import HeadspanError, StoreError
 from headspan.lenses import LENSES
-from headspan.sweep.blocks import blocks
-from headspan.sweep.gathering import Gathering, gathered
-from headspan.sweep.part_file import Part, is_finished, nodes_of, read_part, write_part
+from headspan.sweeps.blocks import blocks
+from headspan.sweeps.gathering import Gathering, gathered
+from headspan.sweeps.part_file import Part, is_finished, nodes_of, read_part, write_part
 
 
 def small(shift: float = 0.0) -> xr.Dataset:

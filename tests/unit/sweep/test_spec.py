@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headspan.errors import HeadspanError
-from headspan.sweep.spec import Series, as_record, from_record, group_name, parsed_spec
+from headspan.sweeps.spec import Series, as_record, from_record, group_name, parsed_spec
 
 
 def checkpoint(folder: Path) -> Path:

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headspan.cli.main import app
-from headspan.sweep import session
-from headspan.sweep.progress import Lines, duration, progress_view
+from headspan.sweeps import session
+from headspan.sweeps.progress import Lines, duration, progress_view
 from tests.robustness.sweep_models import client_in_this_process, write_series
 
 
@@ -71,7 +71,7 @@ def test_a_quiet_view_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_terminal_sees_one_live_line_with_done_running_and_failed() -> None:
     program = (
-        "from headspan.sweep.progress import progress_view\n"
+        "from headspan.sweeps.progress import progress_view\n"
         "class Client:\n"
         "    def nthreads(self): return {'a': 1, 'b': 1}\n"
         "with progress_view('tasks', 3, Client(), quiet=False) as view:\n"

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.gaussian import information_estimate
+from headspan.distributions import information_estimate
 
 COMPONENTS = 16
 PER_SAMPLE = 20

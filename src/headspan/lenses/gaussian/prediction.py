@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.gaussian import score_moments
+from headspan.distributions import score_moments
 from headspan.lenses.gaussian.pairs import PairMoments
 
 

@@ -1,0 +1,174 @@
+r"""What is left of the differences between tokens, depth by depth.
+
+For tokens X [n, d] with mean token m:
+
+    cosine     mean of <x_i, x_j> / (|x_i| |x_j|) over i != j
+    residual   |X - 1 m^T|_F / |X|_F
+    distance   mean of |x_i - x_j| over i != j
+    rank       exp of the entropy of s_i^2 / sum s^2, s the singular values of X (Roy and Vetterli 2007)
+
+and, over many sampled sequences, the Gaussian mutual information of two tokens, -1/2 sum log(1 - rho^2) over the
+canonical correlations rho of the samples. Where tokens have become copies of one another it is infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from headspan.distributions.estimates import log_determinant_bias
+from headspan.distributions.mixing import AttentionWeights, layers_applied
+from headspan.errors import ShapeError
+from headspan.subspaces import orthonormal_basis
+from headspan.subspaces.precision import require_finite
+
+
+def _two_tokens(X: Tensor) -> Tensor:
+    require_finite(X, "tokens")
+    if X.shape[-2] < 2:
+        raise ShapeError(f"a comparison of tokens needs at least 2 of them, found {X.shape[-2]}")
+    return X.double()
+
+
+def mean_cosine(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
+    """Mean cosine of pairs of different tokens; in [-1 / (n - 1), 1], 0 by chance, NaN if a token is 0."""
+    X = _two_tokens(X)
+    n, size = X.shape[-2], X.norm(dim=-1, keepdim=True)
+    unit = X / torch.where(size > 0, size, torch.nan)
+    return (unit.sum(-2).square().sum(-1) - n) / (n * (n - 1))
+
+
+def token_residual(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
+    """|X - mean| / |X|, Frobenius; in [0, 1], sqrt(1 - 1 / n) for independent centred tokens, NaN if all are 0."""
+    X = _two_tokens(X)
+    whole = X.square().sum((-2, -1))
+    rest = (X - X.mean(-2, keepdim=True)).square().sum((-2, -1))
+    return (rest / torch.where(whole > 0, whole, torch.nan)).sqrt()
+
+
+def mean_distance(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
+    """Mean Euclidean distance of pairs of different tokens; >= 0, about sqrt(2 d) sigma by chance."""
+    X = _two_tokens(X)
+    n = X.shape[-2]
+    first, second = torch.triu_indices(n, n, 1)
+    distance: Tensor = (X[..., first, :] - X[..., second, :]).norm(dim=-1).mean(-1)
+    return distance
+
+
+def token_rank(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
+    """Effective rank of the tokens; in [1, min(n, d)], 1 where all are multiples of one, NaN if all are 0."""
+    require_finite(X, "tokens")
+    energy = torch.linalg.svdvals(X.double()).square()
+    whole = energy.sum(-1, keepdim=True)
+    rank: Tensor = torch.special.entr(energy / torch.where(whole > 0, whole, torch.nan)).sum(-1).exp()
+    return rank
+
+
+def sampled_information(x: Float[Tensor, "samples p"], y: Float[Tensor, "samples q"]) -> float:
+    """Gaussian mutual information of two vectors from paired samples, in nats, through canonical correlations.
+
+    Taken from bases of the samples, not from their covariance as in `information_estimate`: squaring would cost half
+    the digits, and tokens about to collapse have none to spare. Directions the samples do not have are not counted.
+
+    Returns
+    -------
+    float
+        0 on average for independent vectors (the plug-in value, less its bias under Gaussian samples); inf where one
+        fixes a direction of the other.
+    """
+    samples, p, q = len(x), x.shape[-1], y.shape[-1]
+    if len(y) != samples or samples <= p + q:
+        raise ShapeError(
+            f"information between {p} and {q} coordinates needs more than {p + q} samples, found {samples}, {len(y)}"
+        )
+    # Bases of the true rank: after LayerNorm one coordinate follows from the others, and must not count as shared.
+    first, second = (orthonormal_basis(side.double() - side.double().mean(0)) for side in (x, y))
+    rho = torch.linalg.svdvals(first.basis.mT @ second.basis).clamp(max=1)
+    ranks = int(first.rank), int(second.rank)
+    single = sum(log_determinant_bias(rank, samples) for rank in ranks)
+    bias = 0.5 * (single - log_determinant_bias(sum(ranks), samples))
+    return float(-0.5 * torch.log1p(-rho.square()).sum()) - bias
+
+
+def information_by_distance(X: Float[Tensor, "samples n d"]) -> Float[Tensor, " n-1"]:
+    """Gaussian mutual information of two tokens against their distance 1 .. n - 1 in the sequence, means over pairs.
+
+    Parameters
+    ----------
+    X
+        Sampled sequences, many more than 2 d of them.
+
+    Returns
+    -------
+    Tensor
+        Nats, corrected for bias; 0 by chance, inf where tokens determine one another.
+    """
+    n = X.shape[-2]
+    _two_tokens(X)
+    means = [
+        sum(sampled_information(X[:, i], X[:, i + gap]) for i in range(n - gap)) / (n - gap) for gap in range(1, n)
+    ]
+    return torch.tensor(means, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class TokenCourse:
+    """Means over sequences at every depth: [depth + 1] each, but `attention_entropy` [depth], a share of its maximum.
+
+    `information`, of neighbouring tokens, is NaN where the sequences given were too few to estimate it.
+    """
+
+    cosine: Tensor
+    residual: Tensor
+    distance: Tensor
+    rank: Tensor
+    information: Tensor
+    attention_entropy: Tensor
+
+
+def token_course(
+    X: Float[Tensor, "samples n d"],
+    layers: Sequence[AttentionWeights],
+    beta: float = 1.0,
+    norm: bool = False,
+    scale: float | None = None,
+    causal: bool = False,
+) -> TokenCourse:
+    """Follow sampled sequences through attention layers (see `mixing`) and measure at every depth how alike tokens are.
+
+    Parameters
+    ----------
+    X
+        Sequences; one is enough, more than 2 d give the mutual information of neighbours too.
+    layers
+        Random (`random_layers`) or a model's own.
+    beta, norm, scale, causal
+        Share of attention beside the skip; LayerNorm after each layer; divisor of logits; later tokens hidden.
+    """
+    samples, n, d = X.shape
+    states, patterns = layers_applied(_two_tokens(X), layers, beta, norm, scale, causal)
+    enough = samples > 2 * d
+    information = [
+        sum(sampled_information(Z[:, i], Z[:, i + 1]) for i in range(n - 1)) / (n - 1) if enough else torch.nan
+        for Z in states
+    ]
+    return TokenCourse(
+        cosine=torch.stack([mean_cosine(Z).mean() for Z in states]),
+        residual=torch.stack([token_residual(Z).mean() for Z in states]),
+        distance=torch.stack([mean_distance(Z).mean() for Z in states]),
+        rank=torch.stack([token_rank(Z).mean() for Z in states]),
+        information=torch.tensor(information, dtype=torch.float64),
+        attention_entropy=torch.tensor([float(_flatness(A, causal)) for A in patterns], dtype=torch.float64),
+    )
+
+
+def _flatness(A: Tensor, causal: bool) -> Tensor:
+    """Mean entropy of rows over its maximum; the first row of a causal pattern, which has no choice, is left out."""
+    n = A.shape[-1]
+    keys = torch.arange(1, n + 1) if causal else torch.full((n,), n)
+    rows: Tensor = torch.special.entr(A).sum(-1)[..., keys > 1] / keys[keys > 1].log()
+    return rows.mean()

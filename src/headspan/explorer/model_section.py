@@ -1,0 +1,79 @@
+"""The report's first section: what this model is, from its headers."""
+
+from __future__ import annotations
+
+from headspan.checkpoint import StackSummary, Summary
+from headspan.explorer.html import Markup, element, facts, section, table
+
+BINARY_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def size_text(n_bytes: int) -> str:
+    """A number of bytes as a person reads it."""
+    amount, unit = float(n_bytes), 0
+    while amount >= 1024 and unit < len(BINARY_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    return f"{n_bytes} bytes" if unit == 0 else f"{amount:.1f} {BINARY_UNITS[unit]}"
+
+
+def model_facts(about: Summary) -> list[tuple[str, str]]:
+    """Facts about the checkpoint as a whole, as the command line and the report both show them."""
+    rows = [
+        ("Model", about.model),
+        ("Family", about.family),
+        ("Parameters", f"{about.n_parameters:,} in {about.n_tensors:,} tensors"),
+        ("Stored as", ", ".join(f"{dtype} ({count})" for dtype, count in about.dtypes.items())),
+        _size(about),
+    ]
+    if about.revision:
+        rows.insert(1, ("Revision", about.revision))
+    if about.packing:
+        rows.append(("Quantised parts", f"{about.packing} (the attention is not)"))
+    return rows
+
+
+def _size(about: Summary) -> tuple[str, str]:
+    if about.bytes_on_disk is None:
+        return "Size on disk", "in memory"
+    size = size_text(about.bytes_on_disk)
+    if about.bytes_transferred is None:
+        return "Size on disk", size
+    return "Size on the Hub", f"{size}, of which {size_text(about.bytes_transferred)} read now"
+
+
+def stack_facts(stack: StackSummary) -> list[tuple[str, str]]:
+    """Facts about one stack."""
+    grouped = stack.n_kv_heads < stack.n_heads
+    widths = f"{stack.d_head}" if stack.d_head == stack.d_value else f"{stack.d_head} (values {stack.d_value})"
+    rows = [
+        ("Stack", f"{stack.name}, {'causal' if stack.causal else 'bidirectional'}"),
+        ("Layers", str(stack.n_layers)),
+        ("Heads per layer", f"{stack.n_heads} sharing {stack.n_kv_heads} kv heads" if grouped else str(stack.n_heads)),
+        ("d_model", str(stack.d_model)),
+        ("d_head", widths),
+        ("Positions", stack.positions),
+        ("Norm", f"{stack.norm}, {stack.norm_place} the attention"),
+        *(("Note", note) for note in stack.notes),
+        ("Missing", ", ".join(stack.missing) or "nothing"),
+    ]
+    if stack.unclaimed:
+        rows.append(("Not understood", f"{len(stack.unclaimed)} attention tensors, such as {stack.unclaimed[0]}"))
+    return rows
+
+
+def analyses_rows(obstacles: dict[str, str | None]) -> list[tuple[str, str]]:
+    """Each analysis with whether it applies, and why not."""
+    return [(name, "applies" if reason is None else f"does not apply: {reason}") for name, reason in obstacles.items()]
+
+
+def model_section(about: Summary, obstacles: dict[str, str | None]) -> Markup:
+    """Everything `headspan inspect` knows, as a section of the report."""
+    stacks = [facts(stack_facts(stack)) for stack in about.stacks]
+    left_out = [f"{name} ({reason})" for name, reason in obstacles.items() if reason is not None]
+    note = [element("p", f"Left out: {'; '.join(left_out)}.", class_="evidence")] if left_out else []
+    return section("model", "What this model is", facts(model_facts(about)), *stacks, *note)
+
+
+def analyses_table(obstacles: dict[str, str | None]) -> Markup:
+    """Every analysis, and whether it applies to this model."""
+    return table(("Analysis", "For this model"), analyses_rows(obstacles))

@@ -1,0 +1,196 @@
+"""Attention on a prompt, drawn: one map with a choice of layers, all layers side by side, what sums up heads."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import xarray as xr
+from plotly.subplots import make_subplots
+
+from headspan.dims import HeadLabel
+from headspan.errors import one_line
+from headspan.lenses.attention import maps_of
+from headspan.lenses.attention.cosine_figure import attention_beside_cosines
+from headspan.lenses.attention.few_shot_figure import shot_figures
+from headspan.theme import BLUE, CHANCE, LINE, ORANGE, SEQUENTIAL, around_chance, styled
+
+MOST = 96
+"""More positions than this cannot be read in one map; the first ones are drawn and the title says so."""
+COLUMNS = 3
+MASSES = {
+    "self_mass": "to itself",
+    "previous_mass": "to the position before",
+    "first_mass": "to the first position",
+    "sink_mass": "to the position with most",
+}
+
+
+def figures(result: xr.Dataset | xr.DataTree) -> dict[str, go.Figure]:
+    """All figures that this result has the numbers for."""
+    maps = maps_of(result)
+    drawn = {"Attention map": attention_map(maps)}
+    if maps.sizes["layer"] > 1:
+        drawn["Attention in every layer"] = layer_grid(maps)
+    if maps.attrs["n_tokens"] > 1:
+        drawn["Entropy by layer"] = entropy_by_layer(maps)
+        drawn["Where heads look"] = mass_maps(maps)
+        drawn["States by layer"] = states_by_layer(maps)
+        if "embedding_cosine" in maps:
+            top = _colours(maps, ("mean_map",))["cmax"]
+            drawn["Attention beside cosines"] = attention_beside_cosines(maps, _axis_texts(maps)[1], top)
+    return {**drawn, **(shot_figures(result) if isinstance(result, xr.DataTree) else {})}
+
+
+def _axis_texts(maps: xr.Dataset) -> tuple[list[int], list[str]]:
+    places = list(range(min(MOST, maps.sizes["query"])))
+    # plotly reads tags in labels: the token <s> would strike out what follows.
+    return places, [escape(one_line(text)[:14], quote=False) for text in maps["key_text"].values[: len(places)]]
+
+
+def _heatmap(maps: xr.Dataset, values: np.ndarray, texts: list[str]) -> go.Heatmap:
+    n = len(texts)
+    seen = np.where(values[:n, :n] > 0, values[:n, :n], np.nan) if maps.attrs["causal"] else values[:n, :n]
+    words = np.array(texts, dtype=object)
+    names = np.stack(np.broadcast_arrays(words[:, None], words[None, :]), axis=-1)
+    panel = go.Heatmap(z=seen, customdata=names, coloraxis="coloraxis", hoverongaps=False)
+    return panel.update(hovertemplate="%{customdata[0]} → %{customdata[1]}: %{z:.3f}<extra></extra>")
+
+
+def attention_map(maps: xr.Dataset) -> go.Figure:
+    """The head average of one layer, with a choice of layers and of how heads are weighted."""
+    places, texts = _axis_texts(maps)
+    figure = go.Figure()
+    buttons = []
+    choices = [(kind, layer) for layer in range(maps.sizes["layer"]) for kind in ("mean_map", "write_map")]
+    for number, (kind, layer) in enumerate(choices):
+        figure.add_trace(_heatmap(maps, maps[kind].values[layer], texts).update(visible=number == 0))
+        words = "mean over heads" if kind == "mean_map" else "weighted by what heads write"
+        shown = [other == number for other in range(len(choices))]
+        buttons.append({"label": f"Layer {layer}, {words}", "method": "restyle", "args": ["visible", shown]})
+    size = 11 if len(places) <= 40 else 8
+    tick = {"tickmode": "array", "tickvals": places, "ticktext": texts, "showgrid": False, "ticks": ""}
+    tick |= {"zeroline": False, "tickfont": {"size": size}}
+    figure.update_xaxes(**tick, tickangle=-90, title_text="attended to")
+    figure.update_yaxes(**tick, autorange="reversed", title_text="attending")
+    figure.update_layout(
+        coloraxis=_colours(maps, ("mean_map", "write_map")),
+        updatemenus=[{"buttons": buttons, "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "pad": {"b": 6}}],
+        margin={"t": 104},
+    )
+    _draw_boundaries(figure, maps, len(places))
+    whole = maps.sizes["query"]
+    cut = f", first {len(places)} of {whole} {maps.attrs['level']}s" if len(places) < whole else ""
+    return styled(figure, f"Who attends to whom{cut}", 240 + min(720, 17 * max(14, len(places))))
+
+
+def _colours(maps: xr.Dataset, kinds: tuple[str, ...]) -> dict[str, Any]:
+    """One scale for all layers. The first row of a causal map is always 1, which would leave the others dark."""
+    later = np.concatenate([maps[kind].values[:, 1:].ravel() for kind in kinds])
+    seen = later[later > 0]
+    top = float(np.quantile(seen, 0.99)) if len(seen) else 1.0
+    return {"colorscale": SEQUENTIAL, "cmin": 0, "cmax": top, "colorbar": {"title": {"text": "attention"}}}
+
+
+def _draw_boundaries(figure: go.Figure, maps: xr.Dataset, n: int) -> None:
+    """Lines between shots, where the prompt has any."""
+    for boundary in np.atleast_1d(maps.attrs.get("boundaries", [])):
+        if 0 < boundary < n:
+            for axis in (figure.add_vline, figure.add_hline):
+                axis(float(boundary) - 0.5, line={"color": ORANGE, "width": 1})
+
+
+def layer_grid(maps: xr.Dataset) -> go.Figure:
+    """The head average of every layer, one panel each, on one colour scale."""
+    places, texts = _axis_texts(maps)
+    layers = maps.sizes["layer"]
+    columns = min(COLUMNS, layers)
+    rows = -(-layers // columns)
+    titles = [f"Layer {layer}" for layer in range(layers)]
+    figure = make_subplots(
+        rows, columns, subplot_titles=titles, horizontal_spacing=0.04, vertical_spacing=0.16 / rows, shared_yaxes=True
+    )
+    for layer in range(layers):
+        where = (layer // columns + 1, layer % columns + 1)
+        figure.add_trace(_heatmap(maps, maps["mean_map"].values[layer], texts), *where)
+    figure.update_xaxes(showgrid=False, showticklabels=False, ticks="", zeroline=False)
+    figure.update_yaxes(showgrid=False, showticklabels=False, ticks="", zeroline=False, autorange="reversed")
+    _draw_boundaries(figure, maps, len(places))
+    figure.update_layout(coloraxis=_colours(maps, ("mean_map",)))
+    return styled(figure, "Mean over heads, layer by layer", 90 + 290 * rows)
+
+
+def entropy_by_layer(maps: xr.Dataset) -> go.Figure:
+    """Relative entropy of every head, of the head average, and of uniform attention."""
+    values, layers = maps["relative_entropy"].values, maps["layer"].values
+    names = [str(HeadLabel(int(layer), int(head))) for layer in layers for head in maps["head"].values]
+    heads = go.Scatter(x=np.repeat(layers, values.shape[1]), y=values.ravel(), mode="markers", text=names)
+    heads.update(name="single heads", marker={"color": BLUE, "size": 8, "opacity": 0.6})
+    heads.update(hovertemplate="%{text}: %{y:.2f}<extra></extra>")
+    average = go.Scatter(x=layers, y=maps["mean_map_relative_entropy"].values, name="mean over heads, then entropy")
+    average.update(mode="lines+markers", line={"color": ORANGE}, hovertemplate="layer %{x}: %{y:.2f}<extra></extra>")
+    ends = [float(layers.min()) - 0.3, float(layers.max()) + 0.3]
+    chance = go.Scatter(
+        x=ends, y=[1, 1], mode="lines", name="uniform attention", line={"color": CHANCE, "dash": "dash"}
+    )
+    figure = go.Figure([heads, average, chance.update(hoverinfo="skip")])
+    figure.update_layout(legend_y=-0.22)
+    figure.update_xaxes(title_text="layer", dtick=1 if len(layers) < 16 else None)
+    figure.update_yaxes(title_text="entropy / entropy of uniform", range=[0, 1.06])
+    return styled(figure, "How narrowly heads look", 420)
+
+
+def mass_maps(maps: xr.Dataset) -> go.Figure:
+    """Layer by head: attention to itself, to the position before, to the first, to the position with most."""
+    figure = make_subplots(2, 2, subplot_titles=list(MASSES.values()), horizontal_spacing=0.2, vertical_spacing=0.16)
+    for number, name in enumerate(MASSES):
+        row, column = number // 2 + 1, number % 2 + 1
+        values, chance = maps[name].values, float(maps[f"{name}_chance"])
+        axis = f"coloraxis{number + 1 if number else ''}"
+        panel = go.Heatmap(z=values, x=maps["head"].values, y=maps["layer"].values, coloraxis=axis, xgap=1, ygap=1)
+        panel.update(
+            hovertemplate=f"L%{{y}}H%{{x}}: %{{z:.3f}}, uniform {chance:.3f}<extra></extra>", hoverongaps=False
+        )
+        figure.add_trace(panel, row, column)
+        scale = around_chance(float(np.nanmin(values)), chance, float(np.nanmax(values)))
+        bar: dict[str, object] = {
+            "len": 0.42,
+            "thickness": 12,
+            "x": 0.405 if column == 1 else 1.005,
+            "y": 0.79 if row == 1 else 0.21,
+        }
+        named = scale.pop("colorbar")
+        values_shown = named["tickvals"] if isinstance(named, dict) else []
+        bar |= {"tickvals": values_shown, "ticktext": [f"{each:.2g}" for each in values_shown], "outlinewidth": 0}
+        figure.update_layout({axis: {**scale, "colorbar": bar}})
+    figure.update_yaxes(autorange="reversed", showgrid=False, ticks="", dtick=1, title_text="layer")
+    figure.update_xaxes(showgrid=False, ticks="", dtick=1)
+    figure.update_xaxes(title_text="head", row=2)
+    height = 200 + 2 * max(140, 24 * maps.sizes["layer"])
+    return styled(figure, "Mean attention of every head, pale at that of uniform attention", height)
+
+
+def states_by_layer(maps: xr.Dataset) -> go.Figure:
+    """Mean cosine and effective rank of the states entering each layer, and the rank of the mean map."""
+    layers, n = maps["layer"].values, int(maps.attrs["n_tokens"])
+    panels = {
+        "Mean cosine between states": ("mean_cosine", 0.0),
+        "Effective rank of states": ("effective_rank", float(maps["effective_rank_chance"])),
+        "Numerical rank of the mean map": ("mean_map_rank", float(maps["map_rank_chance"])),
+    }
+    figure = make_subplots(1, 3, subplot_titles=list(panels), horizontal_spacing=0.09)
+    for column, (name, chance) in enumerate(panels.values(), start=1):
+        line = go.Scatter(x=layers, y=maps[name].values, mode="lines+markers", line={"color": BLUE}, showlegend=False)
+        figure.add_trace(line.update(hovertemplate="layer %{x}: %{y:.3g}<extra></extra>"), 1, column)
+        label = "random states" if name != "mean_map_rank" else "uniform attention"
+        reference = go.Scatter(
+            x=layers, y=np.full(len(layers), chance), mode="lines", name=label, showlegend=column > 1
+        )
+        reference.update(line={"color": CHANCE, "dash": "dash" if column < 3 else "dot"}, hoverinfo="skip")
+        figure.add_trace(reference, 1, column)
+    figure.update_xaxes(title_text="entering layer", dtick=1 if len(layers) < 16 else None)
+    figure.update_yaxes(rangemode="tozero", gridcolor=LINE)
+    figure.update_layout(legend_y=-0.28)
+    return styled(figure, f"Do {n} positions become alike?", 360)

@@ -1,0 +1,178 @@
+"""Attention heads as subspaces, drawn: distances by layer, angles beside chance, maps of heads and of directions."""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+import xarray as xr
+from plotly.subplots import make_subplots
+
+from headspan.dims import LAYER, HeadLabel
+from headspan.theme import BLUE, CATEGORIES, CHANCE, LINE, SEQUENTIAL, around_chance, styled
+
+COLUMNS = 4
+SPACES = {"R_Q": "R<sub>Q</sub>", "R_K": "R<sub>K</sub>", "N_Q": "N<sub>Q</sub>", "N_K": "N<sub>K</sub>"}
+BESIDE = "chance %{customdata[0]:.2f}, z = %{customdata[1]:.0f}"
+SYMBOLS = ("circle", "square", "diamond", "cross")
+
+
+def figures(result: xr.Dataset) -> dict[str, go.Figure]:
+    """All figures that this result has the numbers for."""
+    drawn = {"Principal angles": angle_histograms(result)}
+    if result.sizes["src_head"] > 1:
+        drawn["Distances within layers"] = distance_heatmaps(result)
+    if "mds" in result:
+        drawn["Map of heads"] = head_maps(result)
+    if "sample_tsne" in result:
+        drawn["Sampled directions"] = direction_maps(result)
+    return drawn
+
+
+def _readable(metric: str) -> str:
+    return "-".join(part.capitalize() for part in metric.split("-"))
+
+
+def distance_heatmaps(result: xr.Dataset) -> go.Figure:
+    """One panel of head against head per layer, all on one colour scale whose pale middle is the chance value."""
+    layers = [int(layer) for layer in result[LAYER].values]
+    columns = min(COLUMNS, len(layers))
+    rows = -(-len(layers) // columns)
+    figure = make_subplots(
+        rows,
+        columns,
+        subplot_titles=[f"Layer {layer}" for layer in layers],
+        horizontal_spacing=0.035,
+        vertical_spacing=0.22 / rows,
+    )
+    own = np.eye(result.sizes["src_head"], dtype=bool)
+    for place, layer in enumerate(layers):
+        here = result.isel({LAYER: place})
+        panel = go.Heatmap(
+            z=np.where(own, np.nan, here["layer_distance"].values),
+            x=result["dst_head"].values,
+            y=result["src_head"].values,
+            customdata=np.stack([here["layer_distance_chance"].values, here["layer_distance_z"].values], axis=-1),
+            hovertemplate=f"L{layer}H%{{y}} and L{layer}H%{{x}}: %{{z:.2f}}<br>{BESIDE}<extra></extra>",
+            coloraxis="coloraxis",
+            hoverongaps=False,
+            xgap=1,
+            ygap=1,
+        )
+        figure.add_trace(panel, place // columns + 1, place % columns + 1)
+    plain = {"showgrid": False, "zeroline": False, "ticks": "", "showticklabels": False, "constrain": "domain"}
+    figure.update_xaxes(**plain)
+    figure.update_yaxes(**plain, autorange="reversed", constraintoward="top")
+    figure.update_xaxes(showticklabels=True, title_text="head", row=rows)
+    figure.update_yaxes(showticklabels=True, title_text="head", col=1)
+    for place in range(len(layers)):
+        axis = "" if place == 0 else str(place + 1)
+        figure.layout[f"yaxis{axis}"].update(scaleanchor=f"x{axis}")
+    figure.update_layout(coloraxis=_chance_colours(result))
+    title = f"{_readable(result.attrs['metric'])} distance of attention spaces, head against head"
+    if result.attrs["n_kv_heads"] < result.sizes["head"]:
+        figure.update_layout(title_subtitle_text="Heads that share a key are near by construction", margin_t=92)
+    return styled(figure, title, 90 + 215 * rows)
+
+
+def _chance_colours(result: xr.Dataset) -> dict[str, object]:
+    """A diverging scale with its middle at the chance value, which the colour bar names."""
+    chance = float(result["typical_chance"])
+    if not np.isfinite(chance):
+        return {"colorscale": SEQUENTIAL}
+    distances = result["layer_distance"].values
+    distances = distances[:, ~np.eye(distances.shape[-1], dtype=bool)]
+    return around_chance(float(np.nanmin(distances)), chance, float(np.nanmax(distances)))
+
+
+def angle_histograms(result: xr.Dataset) -> go.Figure:
+    """The four families of query and key angles over all heads, with what random spaces give as a line."""
+    names = [str(name) for name in result["combination"].values]
+    figure = make_subplots(2, 2, subplot_titles=[_pair_title(result, name) for name in names], vertical_spacing=0.16)
+    for place, name in enumerate(names):
+        here, where = result.sel(combination=name), (place // 2 + 1, place % 2 + 1)
+        bars = go.Bar(
+            x=result["bin"].values,
+            y=here["angle_count"].values,
+            name="this model",
+            marker_color=BLUE,
+            legendgroup="model",
+            showlegend=place == 0,
+            hovertemplate="%{x}°: %{y:.2f} per head<extra>this model</extra>",
+        )
+        line = go.Scatter(
+            x=result["bin"].values,
+            y=here["angle_count_chance"].values,
+            name="random spaces of the same dimensions",
+            mode="lines",
+            line={"color": CHANCE, "width": 2.5, "shape": "hvh"},
+            legendgroup="chance",
+            showlegend=place == 0,
+            hovertemplate="%{x}°: %{y:.2f} per head<extra>chance</extra>",
+        )
+        figure.add_trace(bars, *where)
+        figure.add_trace(line, *where)
+    figure.update_xaxes(range=[0, 90], dtick=30, ticksuffix="°")
+    figure.update_yaxes(title_text="angles per head", col=1)
+    return styled(figure, "Principal angles of query and key spaces", 620)
+
+
+def _pair_title(result: xr.Dataset, name: str) -> str:
+    first, second = (f"{part[0]}_{part[1]}" for part in name.split("_"))
+    zeros = float(result["forced_zeros"].sel(combination=name))
+    more = f", and {zeros:g} of exactly 0 by dimension" if zeros else ""
+    return f"{SPACES[first]} with {SPACES[second]}{more}"
+
+
+def head_maps(result: xr.Dataset) -> go.Figure:
+    """All heads as points, by classical scaling and by t-SNE, coloured by layer."""
+    shares = result["mds_share"].values
+    titles = (f"Classical scaling ({shares[0]:.1%} and {shares[1]:.1%} of the spread)", "t-SNE (neighbours only)")
+    figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.05)
+    layers = np.repeat(result[LAYER].values, result.sizes["head"])
+    labels = [str(HeadLabel(int(layer), int(head))) for layer in result[LAYER].values for head in result["head"].values]
+    for column, name in enumerate(("mds", "tsne"), start=1):
+        points = result[name].values.reshape(-1, 2)
+        dots = go.Scatter(
+            x=points[:, 0],
+            y=points[:, 1],
+            mode="markers",
+            text=labels,
+            hovertemplate="%{text}<extra></extra>",
+            marker={"color": layers, "coloraxis": "coloraxis", "size": 9, "line": {"width": 1, "color": CHANCE}},
+            showlegend=False,
+        )
+        figure.add_trace(dots, 1, column)
+    _bare_plane(figure)
+    bar = {"title": {"text": "layer"}, "dtick": max(1, result.sizes[LAYER] // 6)}
+    figure.update_layout(coloraxis={"colorscale": SEQUENTIAL, "colorbar": bar})
+    return styled(figure, "Heads by the distance of their attention spaces", 460)
+
+
+def _bare_plane(figure: go.Figure) -> None:
+    """Axes whose numbers mean nothing: no ticks, a frame only."""
+    for update in (figure.update_xaxes, figure.update_yaxes):
+        update(showticklabels=False, showgrid=False, zeroline=False, ticks="", showline=True, mirror=True)
+        update(linecolor=LINE)
+
+
+def direction_maps(result: xr.Dataset) -> go.Figure:
+    """Directions sampled from the four spaces of one head, beside random spaces of the same dimensions."""
+    titles = (f"{result.attrs['sample_head']}", "Random spaces of the same dimensions")
+    figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.05)
+    for column, name in enumerate(("sample_tsne", "sample_tsne_chance"), start=1):
+        for place, space in enumerate(result["subspace"].values):
+            points = result[name].sel(subspace=space).values
+            dots = go.Scatter(
+                x=points[:, 0],
+                y=points[:, 1],
+                mode="markers",
+                name=SPACES[str(space)],
+                legendgroup=str(space),
+                showlegend=column == 1,
+                marker={"color": CATEGORIES[place], "size": 6, "symbol": SYMBOLS[place], "opacity": 0.85},
+                hoverinfo="name",
+            )
+            figure.add_trace(dots, 1, column)
+    _bare_plane(figure)
+    figure.update_layout(legend={"y": -0.04})
+    return styled(figure, "t-SNE of directions sampled from what a head reads and does not read", 480)

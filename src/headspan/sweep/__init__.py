@@ -1,6 +1,0 @@
-"""Many checkpoints: lenses over series of them on Dask, a store that survives, and what changes along training."""
-
-from headspan.sweep.reading import open_store
-from headspan.sweep.session import Failure, Summary, run_sweep
-
-__all__ = ["Failure", "Summary", "open_store", "run_sweep"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
 
 Role = Literal["Q", "K", "V", "O"]
 Fold = Literal["none", "layernorm"]
@@ -18,6 +18,7 @@ Positions = Literal["learned", "rotary", "alibi", "relative", "sinusoidal", "non
 
 ROLES: tuple[Role, ...] = get_args(Role)
 KV_ROLES: tuple[Role, ...] = ("K", "V")
+ATTENTION = frozenset({"W_Q", "W_K", "W_V", "W_O"})
 COMPOSING: tuple[str, ...] = ("OQ", "OK", "OV")
 PAIRINGS: tuple[str, ...] = tuple(src + dst for src in ROLES for dst in ROLES)
 
@@ -33,7 +34,7 @@ def parse_pairings(text: str | Iterable[str]) -> tuple[str, ...]:
         return PAIRINGS
     unknown = [name for name in names if name.upper() not in PAIRINGS]
     if unknown or not names:
-        raise ShapeError(
+        raise ArgumentError(
             f"{unknown[0] if unknown else text!r} is not a pairing; write a source and a destination role of Q, K, V, "
             'O, such as OQ, or "all"'
         )
@@ -63,7 +64,7 @@ class HeadLabel:
             return cls(*text)
         match = re.fullmatch(r"[Ll](\d{1,6})([HhKk])(\d{1,6})|(\d{1,6})\.(\d{1,6})", text.strip())
         if match is None:
-            raise ShapeError(f"{text!r} is not a head; write it like L4H7, 4.7, or L4K3 for a kv head")
+            raise ArgumentError(f"{text!r} is not a head; write it like L4H7, 4.7, or L4K3 for a kv head")
         layer, kind, head, dotted_layer, dotted_head = match.groups()
         if kind is None:
             return cls(int(dotted_layer), int(dotted_head))

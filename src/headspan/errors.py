@@ -44,6 +44,10 @@ class ShapeError(HeadspanError):
     """The shape of an array does not fit."""
 
 
+class NotRun(HeadspanError):
+    """The model is not run for a report or a sweep; the message says why."""
+
+
 class FoldError(HeadspanError):
     """Folding or centring was asked for where it would change what the model computes."""
 
@@ -58,6 +62,14 @@ class MemoryBudgetError(HeadspanError):
 
 class StoreError(HeadspanError):
     """The place where a sweep keeps its results is another's, in use, damaged, or cannot take any more."""
+
+
+class SchemaError(HeadspanError):
+    """A lens's result and its declaration do not agree: a mistake of whoever wrote the lens."""
+
+
+class TimeLimit(HeadspanError):
+    """An analysis took longer than it may."""
 
 
 class BrokenCheck(HeadspanError):

@@ -1,24 +1,25 @@
-"""The record of one thing learned about a model. A record only: rules that make findings live in `findings/`."""
+"""The record of one thing learned about a model. Rules that make findings live in the folders of the lenses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One sentence about a model, with the number it rests on and what chance would give.
+    """One sentence about a model, with the number it rests on and what is expected under the null.
 
-    `chance` and `p_value` are None where the quantity has none; `weight` ranks findings, 0 (a remark) to 1 (striking).
+    `expected`, `p` and `q` are None where the quantity has none; `weight` ranks findings, 0 (a remark) to 1 (striking).
     """
 
     lens: str
     statement: str
     value: float
-    chance: float | None = None
-    p_value: float | None = None
+    expected: float | None = None
+    p: float | None = None
+    q: float | None = None
     evidence: str = ""
     reference: str = ""
     weight: float = 0.0
@@ -27,8 +28,10 @@ class Finding:
 
     def __post_init__(self) -> None:
         if not self.statement:
-            raise ShapeError("a finding needs a statement")
+            raise ArgumentError("a finding needs a statement")
         if not 0.0 <= self.weight <= 1.0:
-            raise ShapeError(f"a finding's weight lies in 0..1, not {self.weight}")
-        if self.p_value is not None and not 0.0 <= self.p_value <= 1.0:
-            raise ShapeError(f"a p-value lies in 0..1, not {self.p_value}")
+            raise ArgumentError(f"a finding's weight lies in 0..1, not {self.weight}")
+        for name in ("p", "q"):
+            value = getattr(self, name)
+            if value is not None and not 0.0 <= value <= 1.0:
+                raise ArgumentError(f"{name} of a finding lies in 0..1, not {value}")

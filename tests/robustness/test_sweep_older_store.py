@@ -39,7 +39,7 @@ def write_older(store: Path, number: int = 0, **changes: Any) -> None:
     """Turn a store into one of format 0, whose manifest names sources alone; or into what `changes` say."""
     place = store / "manifest.json"
     record = json.loads(place.read_text())
-    kept = {"schema": f"headspan.sweeps/{number}", "headspan_version": "0.0.9", "series": record["series"], **changes}
+    kept = {"schema": f"headspan.sweep/{number}", "headspan_version": "0.0.9", "series": record["series"], **changes}
     place.write_text(json.dumps(kept))
 
 
@@ -63,7 +63,7 @@ def test_a_sweep_goes_on_in_an_older_store_and_keeps_all_that_was_there(store: P
     assert (summary.done, summary.reused, list(summary.failures)) == (1, 3, [])
     assert parts.items() <= part_bytes(store).items()
     assert json.loads((store / "manifest.format-0.json").read_text()) == json.loads(older)
-    assert json.loads((store / "manifest.json").read_text())["schema"] == "headspan.sweeps/1"
+    assert json.loads((store / "manifest.json").read_text())["schema"] == "headspan.sweep/1"
     assert list(open_store(store)["run/ranks"]["step"].values) == [0, 10, 100, 200]
 
 
@@ -91,12 +91,12 @@ def test_a_result_in_another_format_is_named_and_left_as_it_is(store: Path, seri
     changed = sorted((store / "parts" / "ranks").glob("*.npz"))[0]
     with np.load(changed) as archive:
         arrays = dict(archive)
-    header = {**json.loads(arrays.pop("header").tobytes()), "schema": "headspan.sweeps-part/0"}
+    header = {**json.loads(arrays.pop("header").tobytes()), "schema": "headspan.sweep-part/0"}
     np.savez(changed, header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8), **arrays)
     before = part_bytes(store)
     write_checkpoint(series / "step-200", seed=200)
     summary = run_sweep(series, store, lenses="ranks", client=client)
     (failure,) = summary.failures
     assert (summary.done, failure.what) == (1, "the group ranks of run")
-    assert f"{changed.name}' is in the format 'headspan.sweeps-part/0'" in failure.reason
+    assert f"{changed.name}' is in the format 'headspan.sweep-part/0'" in failure.reason
     assert before.items() <= part_bytes(store).items()

@@ -77,7 +77,7 @@ def test_findings_give_values_beside_chance(result: xr.Dataset, shots: xr.DataTr
     found = findings_of("attention", result)
     assert any("looks most narrowly" in finding.statement for finding in found)
     assert any("Averaging over heads hides" in finding.statement for finding in found)
-    assert all(finding.chance is not None for finding in found)
+    assert all(finding.expected is not None for finding in found)
     told = " ".join(finding.statement for finding in findings_of("attention", shots))
     assert "Attention keeps to its own shot" in told
     assert "looks from clues to their own word most" in told

@@ -50,7 +50,7 @@ def test_findings_name_the_heads(demo: xr.Dataset) -> None:
     assert "Induction heads" in text
     assert "No head passes 0.4 for: duplicate token" in text
     assert "identity score -0.48 from the weights" in text
-    assert all(finding.chance is not None for finding in findings_of("detect", demo))
+    assert all(finding.expected is not None for finding in findings_of("detect", demo))
 
 
 def test_figures_show_the_scores(demo: xr.Dataset, encoder: xr.Dataset) -> None:

@@ -70,7 +70,7 @@ def test_findings_of_random_tables_claim_nothing(random: xr.Dataset) -> None:
     assert any("Tokens do not keep off" in finding.statement for finding in found)
     assert any("Token rows lie like random points" in finding.statement for finding in found)
     for finding in found:
-        assert finding.chance is not None
+        assert finding.expected is not None
         assert "Null" in finding.evidence or "null" in finding.evidence
 
 

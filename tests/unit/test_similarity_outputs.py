@@ -100,7 +100,7 @@ def test_findings_name_what_departs_in_both_directions_and_give_chance(with_zero
     assert "of 1 of 6 heads overlap more than chance, those of 1 less" in text
     assert "overlap most in L0H0 (8.0), of at most 8" in text
     assert "avoid each other most in L1H1 (0.0)" in text
-    assert all(finding.chance is not None and math.isfinite(finding.value) for finding in found)
+    assert all(finding.expected is not None and math.isfinite(finding.value) for finding in found)
     flagged = findings_of("similarity", with_zero_head)
     assert any("no query or no key space" in finding.statement and "L0H0" in finding.statement for finding in flagged)
 

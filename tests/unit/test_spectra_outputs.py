@@ -114,8 +114,8 @@ def test_findings_name_what_departs_and_give_chance(odd_result: xr.DataTree) -> 
     assert "the same direction most in L1H0 (+1.00)" in text
     assert "zero: L0 W_Q, L0H0 W_Q_head" in text
     assert "singular: L1 W_O" in text
-    assert all(finding.chance is not None and math.isfinite(finding.value) for finding in found)
-    assert all("Null" in finding.evidence for finding in found if finding.p_value is not None)
+    assert all(finding.expected is not None and math.isfinite(finding.value) for finding in found)
+    assert all("Null" in finding.evidence for finding in found if finding.p is not None)
 
 
 def test_a_random_model_aligns_with_nothing(result: xr.DataTree) -> None:

@@ -1,123 +1,86 @@
-"""How a command ends: its result drawn, saved and printed, as its options ask.
+"""How a lens's command ends: its result drawn, saved and printed, as its options ask.
 
-1. `delivery` takes the options and refuses a place that could not be written to, before anything is computed.
-2. The command computes its result.
-3. `Delivery.deliver` writes image files, then the file, then prints: JSON, or tables and where the file is.
+`Delivery.of` takes the options and refuses what could not be written before anything is computed; `deliver` writes image
+files, then the file, then prints: JSON, or what the lens shows and where the file is.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headspan.cli.figure_files import ImageFiles
+from headspan.cli.figure_files import ImageFiles, image_files
+from headspan.command import Facts, Rows
+from headspan.result import ENDINGS, Lens
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import xarray as xr
-
-    from headspan.lenses.affinity.head_classes import HeadClasses
-
-    Result = xr.Dataset | xr.DataTree
-
-Writer = Callable[[Any, Path], None]
-"""Writes a result to a path."""
-
-
-class Forms(Protocol):
-    """What a lens makes of its result beside the result itself; the package of a lens is one of these."""
-
-    def table(self, result: Any, /) -> pd.DataFrame:
-        """Rows, for .csv and .parquet."""
-
-    def as_json(self, result: Any, /) -> dict[str, Any]:
-        """Plain values, for .json and --json."""
+    from headspan.result import Result
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """Where the result of a lens goes: a file, image files, and the terminal as JSON or as tables.
+    """Where the result of a lens goes: a file, image files, and the terminal as JSON or as tables."""
 
-    `more` are endings of the file that this lens has beyond those of every lens, each with its writer.
-    """
-
-    lens: str
     output: Path | None = None
     images: ImageFiles | None = None
     as_json: bool = False
-    more: Mapping[str, Writer] = field(default_factory=dict)
 
-    def deliver(self, result: Result, forms: Forms, show: Callable[[Any], None]) -> None:
-        """Draw and save the result, then print it; `show` prints it as tables."""
-        self.draw(result)
-        self.save(result, forms.table, forms.as_json)
-        self.tell(lambda: forms.as_json(result), lambda: show(result))
+    @classmethod
+    def of(
+        cls,
+        lens: Lens,
+        output: Path | None,
+        figures: Path | None = None,
+        figure_format: str = "svg",
+        dark: bool = False,
+        as_json: bool = False,
+        force: bool = False,
+    ) -> Delivery:
+        """What the options of a command ask for; refuses a file that cannot be written or, without `force`, exists."""
+        if output is not None:
+            from headspan.atomic import check_writable, refuse_existing
 
-    def draw(self, result: Result, classes: HeadClasses | None = None) -> None:
-        """Write the figures as image files, coloured by classes of heads where there are any."""
-        if self.images is None:
-            return
-        from headspan.explorer.lens_figures import lens_figures
+            check_writable(output, (*ENDINGS, *getattr(lens.part("command"), "ENDINGS", {})))
+            refuse_existing(output, force)
+        return cls(output, image_files(figures, figure_format, dark), as_json)
 
-        figures = lens_figures(self.lens, result, classes)
-        self.images.write({(self.lens, name): figure for name, figure in figures.items()})
-
-    def save(
-        self, result: Result, table: Callable[[Any], pd.DataFrame], as_json: Callable[[Any], dict[str, Any]]
-    ) -> None:
-        """Write the result to the file, in the form that its ending asks for."""
-        if self.output is None:
-            return
-        from headspan.lenses.saving import save_result
-
-        more = {ending: partial(write, result) for ending, write in self.more.items()}
-        save_result(result, self.output, table=table, as_json=as_json, more=more)
-
-    def tell(self, document: Callable[[], dict[str, Any]], show: Callable[[], None]) -> None:
-        """Print JSON, or else tables and where the file is."""
+    def deliver(self, result: Result, show: Callable[..., Iterable[Any]], view: Mapping[str, Any]) -> None:
+        """Draw and save the result, then print it; `show` says what to print as tables."""
+        if self.images is not None:
+            drawn = result.draw(classes=head_classes(result))
+            self.images.write({(result.lens.name, name): figure for name, figure in drawn.items()})
+        if self.output is not None:
+            result.save(self.output)
         if self.as_json:
-            print_json(document())
+            print_json(result.to_json(top=view.get("top"), null=view.get("null")))
             return
-        show()
+        print_all(show(result, **view))
         if self.output is not None:
             typer.echo(f"Written to {self.output}")
 
 
-def delivery(
-    lens: str,
-    output: Path | None,
-    images: ImageFiles | None,
-    as_json: bool,
-    *,
-    more: Mapping[str, Writer] | None = None,
-    force: bool = True,
-) -> Delivery:
-    """What the options of a command ask for; refuses a file that could not be written or, without `force`, exists."""
-    more = more or {}
-    if output is not None:
-        from headspan.atomic import check_writable, refuse_existing
-        from headspan.lenses.saving import ENDINGS
-
-        check_writable(output, (*ENDINGS, *more))
-        refuse_existing(output, force)
-    return Delivery(lens, output, images, as_json, more)
+def head_classes(result: Result) -> Mapping[str, str] | None:
+    """Classes of heads that the result carries, by label; None where it has none."""
+    named = result.attrs.get("head_classes")
+    return None if not named else dict(json.loads(named))
 
 
-def figures_page(lens: str) -> dict[str, Writer]:
-    """The ending .html of a lens whose figures and findings are a page by themselves."""
+def print_all(blocks: Iterable[str | Rows | Facts]) -> None:
+    """Sentences, tables and facts on the terminal."""
+    from headspan.cli.tables import print_facts, print_table
 
-    def write(result: Result, path: Path) -> None:
-        from headspan.explorer.figures_page import write_figures_page
-
-        write_figures_page(lens, result, path)
-
-    return {".html": write}
+    for block in blocks:
+        if isinstance(block, Rows):
+            print_table(block.title, block.columns, block.rows)
+        elif isinstance(block, Facts):
+            print_facts(block.facts, block.title or None)
+        else:
+            typer.echo(block)
 
 
 def print_json(document: Mapping[str, Any]) -> None:

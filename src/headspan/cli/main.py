@@ -9,19 +9,11 @@ from typing import Annotated
 import typer
 
 from headspan._version import __version__
-from headspan.cli import claims, compare, evolution, families, inspect, report, reproduce, sweep, train
+from headspan.cli import claims, evolution, families, inspect, report, reproduce, sweep, train
+from headspan.cli.lens_commands import declared_command, lens_command
+from headspan.command import COMPARE, DOCUMENTS, LOOK
 from headspan.errors import HeadspanError, one_line
-from headspan.lenses.affinity import command as _affinity
-from headspan.lenses.affinity import pair_command as _pair
-from headspan.lenses.affinity import tokens_command as _tokens
-from headspan.lenses.attention import command as _attention
-from headspan.lenses.detect import command as _detect
-from headspan.lenses.gaussian import command as _gaussian
-from headspan.lenses.intervene import command as _intervene
-from headspan.lenses.positions import command as _positions
-from headspan.lenses.similarity import command as _similarity
-from headspan.lenses.spectra import command as _spectra
-from headspan.lenses.validate import command as _validate
+from headspan.lenses.catalog import lenses
 
 app = typer.Typer(
     help="The geometry of transformer weights: what every attention head can read and write.",
@@ -29,26 +21,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("inspect")(inspect.inspect)
-app.command("report")(report.report)
-app.command("compare")(compare.compare)
-app.command("affinity")(_affinity.affinity)
-app.command("similarity")(_similarity.similarity)
-app.command("spectra")(_spectra.spectra)
-app.command("positions")(_positions.positions)
-app.command("attention")(_attention.attention)
-app.command("detect")(_detect.detect)
-app.command("gaussian")(_gaussian.gaussian)
-app.command("intervene")(_intervene.intervene)
-app.command("validate")(_validate.validate)
-app.command("pair")(_pair.pair)
-app.command("tokens")(_tokens.tokens)
-app.command("reproduce")(reproduce.reproduce)
-app.command("train")(train.train)
-app.command("sweep")(sweep.sweep)
-app.command("evolution")(evolution.evolution)
-app.command("families")(families.families)
-app.command("claims")(claims.claims)
+OTHERS = {
+    LOOK: {"inspect": inspect.inspect, "report": report.report, "families": families.families},
+    COMPARE: {"train": train.train, "sweep": sweep.sweep, "evolution": evolution.evolution},
+    DOCUMENTS: {"claims": claims.claims, "reproduce": reproduce.reproduce},
+}
+"""Commands that are no lenses, by group."""
+for group, commands in OTHERS.items():
+    for name, function in commands.items():
+        app.command(name, rich_help_panel=group)(function)
+for lens in lenses().values():
+    app.command(lens.name, rich_help_panel=declared_command(lens).group)(lens_command(lens))
 
 BAD_INPUT, INTERRUPTED = 2, 130
 

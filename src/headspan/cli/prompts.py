@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from headspan.errors import HeadspanError, ShapeError
-
-if TYPE_CHECKING:
-    from headspan.runtime import Prompt, RunnableModel
+from headspan.errors import ArgumentError, HeadspanError
 
 MAX_PROMPT_BYTES = 16 * 2**20
 
@@ -25,17 +21,13 @@ def file_text(path: Path) -> str:
         raise HeadspanError(f"'{path}' cannot be read: {problem.strerror}") from problem
 
 
-def chosen_prompt(
-    model: RunnableModel, text: str | None, file: Path | None, tokens: str | None, truncate: bool
-) -> Prompt | None:
-    """The prompt of the one source that was given; None where none was."""
-    from headspan.runtime import encoded, token_ids
-
-    given = [source for source in (text, file, tokens) if source is not None]
+def chosen_prompt(prompt: str | None, prompt_file: Path | None, tokens: str | None) -> str | list[int] | None:
+    """The prompt of the one source that was given, as text or token ids; None where none was."""
+    given = [source for source in (prompt, prompt_file, tokens) if source is not None]
     if len(given) > 1:
-        raise ShapeError("give one of --prompt, --prompt-file, --tokens and --few-shot")
+        raise ArgumentError("--prompt, --prompt-file and --tokens are three ways to say the same; give one of them")
     if tokens is not None:
-        return encoded(model, token_ids(tokens), truncate)
-    if file is not None:
-        return encoded(model, file_text(file), truncate)
-    return None if text is None else encoded(model, text, truncate)
+        from headspan.runtime import token_ids
+
+        return token_ids(tokens)
+    return prompt if prompt_file is None else file_text(prompt_file)

@@ -41,10 +41,10 @@ def _item(finding: Finding, identifier: str, name: str) -> Markup:
 
 def _numbers(finding: Finding) -> str:
     """Value, chance and p-value, as far as there are any."""
-    numbers = [] if finding.chance is None else [f"Value {finding.value:.4g}; by chance {finding.chance:.4g}."]
-    if finding.p_value is not None:
+    numbers = [] if finding.expected is None else [f"Value {finding.value:.4g}; expected {finding.expected:.4g}."]
+    if finding.p is not None:
         # Zero is what is left of a number too small for a float.
-        numbers.append(f"p = {finding.p_value:.2g}." if finding.p_value else "p < 1e-300.")
+        numbers.append(f"p = {finding.p:.2g}." if finding.p else "p < 1e-300.")
     return " ".join(numbers)
 
 

@@ -37,7 +37,7 @@ def _node(result: xr.DataTree, name: str) -> xr.Dataset | None:
 
 def _claim(claim: str, verdict: Verdict, numbers: str, value: float, chance: float | None, weight: float) -> Finding:
     evidence = f"Claim: {claim}. Verdict on this run: {verdict}."
-    return Finding(LENS, numbers, value=value, chance=chance, evidence=evidence, reference=NOTE, weight=weight)
+    return Finding(LENS, numbers, value=value, expected=chance, evidence=evidence, reference=NOTE, weight=weight)
 
 
 def _learned(result: xr.DataTree) -> Iterator[Finding]:
@@ -229,4 +229,4 @@ def _swaps(result: xr.DataTree) -> Iterator[Finding]:
     )
     if rows[best] > 0.5 * rows["after"]:
         text = f"One layer suffices: {best} reaches OOD accuracy {rows[best]:.2f}."
-    yield Finding(LENS, text, value=rows[best], chance=rows["before"], weight=0.45)
+    yield Finding(LENS, text, value=rows[best], expected=rows["before"], weight=0.45)

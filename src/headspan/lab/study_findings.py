@@ -58,7 +58,7 @@ def _plateau(studies: Sequence[xr.Dataset]) -> list[Finding]:
         f"{_spread(change)} steps, moved as far at random by {_spread(random)}: that direction {verdict}.{late}"
     )
     evidence = "Claim: before the transition the model sits at a bad saddle."
-    return [Finding(LENS, text, value=mean, chance=0.0, evidence=evidence, weight=0.5)]
+    return [Finding(LENS, text, value=mean, expected=0.0, evidence=evidence, weight=0.5)]
 
 
 def _sparsity(studies: Sequence[xr.Dataset]) -> list[Finding]:
@@ -83,7 +83,7 @@ def _sparsity(studies: Sequence[xr.Dataset]) -> list[Finding]:
         f"{effects}: {answer} within {studies[0].attrs['steps']} steps."
     )
     value = float(np.mean(rows["adamw, gains"]))
-    return [Finding(LENS, text, value=value, chance=chance, evidence="Few coordinates: sparse.", weight=0.4)]
+    return [Finding(LENS, text, value=value, expected=chance, evidence="Few coordinates: sparse.", weight=0.4)]
 
 
 def _lengths(studies: Sequence[xr.Dataset]) -> list[Finding]:

@@ -1,5 +1,1 @@
-"""Heads to labelled results, each with its chance baseline. One lens, one file."""
-
-from headspan.lenses.registry import LENSES, Lens, lens, obstacles
-
-__all__ = ["LENSES", "Lens", "lens", "obstacles"]
+"""Heads, or a running model, to labeled results: one folder per lens."""

@@ -23,7 +23,7 @@ from headspan.lenses import LENSES, obstacles
 from headspan.sweeps.blocks import Options, blocks
 from headspan.sweeps.part_file import write_text
 
-SCHEMA = "headspan.sweeps-checkpoint/1"
+SCHEMA = "headspan.sweep-checkpoint/1"
 SHAPE = ("family", "stack", "n_layers", "n_heads", "n_kv_heads", "d_model", "d_head", "d_value", "n_tokens")
 
 

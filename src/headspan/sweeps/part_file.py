@@ -25,7 +25,7 @@ import xarray as xr
 
 from headspan.errors import HeadspanError, StoreError
 
-SCHEMA = "headspan.sweeps-part/1"
+SCHEMA = "headspan.sweep-part/1"
 TEMPORARY = ".part-"
 """Beginning of the names of files that are not finished."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)

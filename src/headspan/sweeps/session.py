@@ -57,7 +57,7 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """The summary as plain values."""
         return {
-            "schema": "headspan.sweeps/1",
+            "schema": "headspan.sweep/1",
             "store": str(self.store),
             "done": self.done,
             "reused": self.reused,

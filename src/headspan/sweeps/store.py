@@ -28,7 +28,7 @@ from headspan.sweeps.part_file import TEMPORARY, write_text
 from headspan.sweeps.spec import Series, as_record, check_places, from_record, group_name
 
 FORMAT = 1
-SCHEMA = f"headspan.sweeps/{FORMAT}"
+SCHEMA = f"headspan.sweep/{FORMAT}"
 
 
 @dataclass(frozen=True)

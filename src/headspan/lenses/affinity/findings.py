@@ -42,8 +42,8 @@ def _strongest(result: xr.DataTree, pairing: str) -> Finding:
         statement=f"What {best['src']} writes, {best['dst']} reads most through its {THROUGH[pairing]}: they share "
         f"{best['score']:.1f} of {limit} dimensions.",
         value=float(best["score"]),
-        chance=chance,
-        p_value=_known(best["q_value_haar" if is_sketched(result) else "q_value_anticausal"]),
+        expected=chance,
+        p=_known(best["q_value_haar" if is_sketched(result) else "q_value_anticausal"]),
         evidence=f"Projection kernel {pairing}{ALGORITHMS[result.attrs.get('algorithm', '')]}; p is corrected for all "
         + (
             "pairs, under subspaces in general position."
@@ -88,8 +88,8 @@ def _direction(result: xr.DataTree, pairing: str) -> Finding | None:
         lens="affinity",
         statement=statement,
         value=difference,
-        chance=0.0,
-        p_value=p_value,
+        expected=0.0,
+        p=p_value,
         evidence=f"Mean kernel {pairing} of composing pairs less that of pairs in the impossible order; p by permuting "
         "the order of the layers.",
         figure="Scores beside chance",
@@ -105,7 +105,7 @@ def _chance(result: xr.DataTree, pairing: str) -> Finding:
         statement=f"Through {THROUGH[pairing]}, {shares[0]:.0%} of all pairs beat subspaces in general position, "
         f"{shares[1]:.1%} beat the same model's pairs in the impossible order.",
         value=shares[1],
-        chance=0.05,
+        expected=0.05,
         evidence="Share of pairs with q < 0.05 (Benjamini-Hochberg). Trained weights are anisotropic: the first share "
         "alone means little.",
         figure="Scores beside chance",
@@ -121,7 +121,7 @@ def _hub(result: xr.DataTree) -> Finding | None:
         lens="affinity",
         statement=f"{first['head']} is the strongest hub: it both reads what many heads write and is read by many.",
         value=float(first["score"]),
-        chance=0.0,
+        expected=0.0,
         evidence=f"Mean excess of the kernel over chance: inlet {first['inlet']:.2f}, outlet {first['outlet']:.2f}; "
         "score their geometric mean.",
         reference=PAPER,

@@ -41,7 +41,7 @@ def _narrow(maps: xr.Dataset) -> Iterator[Finding]:
         f"{_label(values, place)} looks most narrowly: at {float(values.values.flat[place]):.2f} positions on average; "
         f"{narrow} of {values.size} heads look at less than half of what uniform attention would.",
         value=float(values.min()),
-        chance=chance,
+        expected=chance,
         evidence=f"Exponential of the entropy, mean over {maps.attrs['n_tokens']} tokens. {UNIFORM} {FIRST_RUNS}",
         figure="Entropy by layer",
         weight=0.3,
@@ -61,7 +61,7 @@ def _sinks(maps: xr.Dataset) -> Iterator[Finding]:
         f"{int(heavy.sum())} of {mass.size} heads give one single position more than {SINK:.0%} of all attention, "
         f"{int(counts.max())} of them to position {position} ({text!r}).",
         value=float(mass.max()),
-        chance=float(maps["sink_mass_chance"]),
+        expected=float(maps["sink_mass_chance"]),
         evidence=f"Largest share: {_label(mass, int(mass.values.argmax()))}. {UNIFORM} {FIRST_RUNS}",
         reference="Xiao et al. (2023), Efficient streaming language models with attention sinks",
         figure="Where heads look",
@@ -77,7 +77,7 @@ def _averaging(maps: xr.Dataset) -> Iterator[Finding]:
         f"Averaging over heads hides how narrow they are: relative entropy {average:.2f} for the average, {single:.2f} "
         "for a single head.",
         value=average - single,
-        chance=0.0,
+        expected=0.0,
         evidence="Entropy over that of uniform attention, means over layers. Heads all alike would differ by 0.",
         figure="Entropy by layer",
         weight=0.25,
@@ -92,7 +92,7 @@ def _writers(maps: xr.Dataset) -> Iterator[Finding]:
         f"{_label(share, place)} writes most of its layer: {float(share.max()):.0%} of the norm that its "
         f"{maps.sizes['head']} heads write.",
         value=float(share.max()),
-        chance=chance,
+        expected=chance,
         evidence="||A (x W_V) W_O|| over the sum over heads, mean over positions. Chance: all heads alike.",
         weight=0.2 if float(share.max()) < 3 * chance else 0.35,
     )
@@ -108,7 +108,7 @@ def _alike(maps: xr.Dataset) -> Iterator[Finding]:
         f"States of different positions have a mean cosine of {cosine[0]:.2f} entering the first layer and "
         f"{cosine[-1]:.2f} entering the last; their effective rank goes from {rank[0]:.0f} to {rank[-1]:.0f}.",
         value=float(cosine[-1]),
-        chance=0.0,
+        expected=0.0,
         evidence=f"Random states: mean cosine 0, effective rank {float(maps['effective_rank_chance']):.0f}.",
         figure="States by layer",
         weight=0.3,
@@ -127,7 +127,7 @@ def _angles(maps: xr.Dataset) -> Iterator[Finding]:
         f"{toward} of {found.size} heads attend more to positions whose states point their way, {away or 'none'} to "
         f"those that point away; the mean rank correlation is {float(found.mean()):+.2f}.",
         value=float(found.mean()),
-        chance=0.0,
+        expected=0.0,
         evidence=f"p <= {level:.2g}, {maps.attrs['permutations']} permutations, by chance {level * found.size:.1f} "
         "heads. Null: states dealt to positions at random.",
         weight=0.35,
@@ -142,7 +142,7 @@ def _shots(result: xr.DataTree) -> Iterator[Finding]:
         f"Attention keeps to its own shot more than to pieces cut elsewhere in {above} of {len(rows)} heads: "
         f"{rows['within'].mean():.0%} stays within, {rows['within_chance'].mean():.0%} with moved boundaries.",
         value=float(rows["within"].mean()),
-        chance=float(rows["within_chance"].mean()),
+        expected=float(rows["within_chance"].mean()),
         evidence=f"p <= 0.05; by chance {0.05 * len(rows):.0f} heads. Null: {result.attrs['null']}.",
         figure="Within shots",
         weight=0.5,
@@ -153,7 +153,7 @@ def _shots(result: xr.DataTree) -> Iterator[Finding]:
         f"{best['head']} looks from clues to their own word most: {best['own_word']:.1%} of its attention, against "
         f"{best['other_word']:.1%} to each other word.",
         value=float(best["own_word"]),
-        chance=float(best["own_word_chance"]),
+        expected=float(best["own_word_chance"]),
         evidence=f"The largest of {len(rows)} heads. {UNIFORM}",
         figure="Within shots",
         weight=0.4,
@@ -169,7 +169,7 @@ def _likelihood(node: xr.Dataset) -> Iterator[Finding]:
             f"Held-out clues have a log-likelihood of {values[0]:.2f} per token without shots and {values[-1]:.2f} "
             f"after {len(values) - 1}.",
             value=float(values[-1] - values[0]),
-            chance=0.0,
+            expected=0.0,
             evidence=f"Nats per token; standard error over words {error:.2f}.",
             figure="Held-out clues",
             weight=0.4,

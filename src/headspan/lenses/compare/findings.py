@@ -46,7 +46,7 @@ def _turnover(result: xr.DataTree, pairing: str) -> Iterator[Finding]:
         LENS,
         statement,
         value=float(turned),
-        chance=None,
+        expected=None,
         evidence=f"Edges are pairs with q < {level:g} ({result.attrs['edge_null']} null, projection kernel {pairing}); "
         f"null of changes: {result.attrs['change_null']}.",
         weight=0.5 if counts["beyond_null"] else 0.25 if turned else 0.1,
@@ -70,8 +70,8 @@ def _strongest(result: xr.DataTree, pairings: list[str]) -> Iterator[Finding]:
             f"than a random change explains: they share {row['kernel_after']:.2f} dimensions, before "
             f"{row['kernel_before']:.2f}.",
             value=float(row["change"]),
-            chance=float(row["change_chance"]),
-            p_value=float(row["q_value"]),
+            expected=float(row["change_chance"]),
+            p=float(row["q_value"]),
             evidence=f"Change of the projection kernel {row['pairing']}, z = {row['change_z']:.1f}; p is corrected for "
             f"all pairs. Null: {result.attrs['change_null']}.",
             weight=0.65,
@@ -92,7 +92,7 @@ def _spectra(result: xr.DataTree) -> Iterator[Finding]:
         f"The singular values of {row['kind']}{place} changed most: their distributions are {row['ks']:.2f} apart, and "
         f"its energy is {grew:.2f} times what it was.",
         value=float(row["ks"]),
-        chance=None,
+        expected=None,
         evidence="Kolmogorov-Smirnov distance of the two sets of singular values, in 0..1. Effective rank "
         f"{row['effective_rank_after']:.1f}, before {row['effective_rank_before']:.1f}{spikes}.",
         weight=0.35,

@@ -47,7 +47,7 @@ def _labelled(result: xr.Dataset) -> Iterator[Finding]:
             f"{name.replace('_', '-').capitalize()} heads, which {words}: {', '.join(labels[:SHOWN])}{more}; "
             f"{len(labels)} of {n_heads}.",
             value=best,
-            chance=float(here["chance"]),
+            expected=float(here["chance"]),
             evidence=f"Mean attention of {labels[0]} there, ± {error:.3f} over {result.attrs['seeds']} seeds; "
             f"labelled above {result.attrs['threshold']}. Chance: uniform attention.",
             reference=reference,
@@ -65,7 +65,7 @@ def _unlabelled(result: xr.Dataset) -> Iterator[Finding]:
             LENS,
             f"No head passes {result.attrs['threshold']} for: {named}; the best score is in brackets.",
             value=max(best.values()),
-            chance=float(result["chance"].sel(prompt=REPEATED, detector=max(best, key=lambda name: best[name]))),
+            expected=float(result["chance"].sel(prompt=REPEATED, detector=max(best, key=lambda name: best[name]))),
             evidence="On random tokens said twice. Chance: uniform attention.",
             weight=0.15,
         )
@@ -84,7 +84,7 @@ def _text(result: xr.Dataset) -> Iterator[Finding]:
         f"Designed prompts and text disagree most on {label} as a {name} head: {designed.values[place]:.2f} on random "
         f"tokens said twice, {text.values[place]:.2f} on text.",
         value=float(gap[place]),
-        chance=0.0,
+        expected=0.0,
         evidence=f"Largest of all heads and detectors; {result.attrs['pieces']} pieces of text.",
         weight=0.3,
     )
@@ -105,7 +105,7 @@ def _weights(result: xr.Dataset) -> Iterator[Finding]:
             LENS,
             f"Of the heads that {words}, {label} does so most: identity score {value:+.2f} from the weights.",
             value=value,
-            chance=0.0,
+            expected=0.0,
             evidence="Tr(W_V W_O) / (sqrt(d_head) ||W_V W_O||), in [-1, 1]; by chance 0 "
             f"± {sd:.3f}, z = {value / sd:+.0f}.",
             figure="Identity from the weights",

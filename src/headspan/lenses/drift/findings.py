@@ -42,7 +42,7 @@ def _identical(count: int) -> Finding:
         LENS,
         f"All {count} head matrices are the same in both checkpoints, bit for bit: nothing moved.",
         value=0.0,
-        chance=0.0,
+        expected=0.0,
         evidence="Weights compared entry by entry, as read.",
         weight=1.0,
     )
@@ -65,7 +65,7 @@ def _changed(rows: pd.DataFrame, changed: pd.DataFrame) -> Iterator[Finding]:
         LENS,
         f"{len(changed)} of {len(rows)} head matrices changed, the rest are the same bit for bit: {_listed(changed)}.",
         value=float(len(changed)),
-        chance=0.0,
+        expected=0.0,
         evidence=f"Largest relative change |W' - W| / |W|: {changed['relative_change'].max():.3g}.",
         weight=0.9,
     )
@@ -83,8 +83,8 @@ def _furthest(changed: pd.DataFrame) -> Iterator[Finding]:
         f"are {row['grassmann_unrelated']:.2f} apart and a random change of its size would give "
         f"{row['grassmann_chance']:.2f}.",
         value=float(row["grassmann"]),
-        chance=float(row["grassmann_chance"]),
-        p_value=_known(row["p_value"]),
+        expected=float(row["grassmann_chance"]),
+        p=_known(row["p_value"]),
         evidence=f"Grassmann distance, largest angle {row['largest_angle']:.1f} degrees, relative change "
         f"{row['relative_change']:.3g}. {NULL}",
         reference=SOURCE,
@@ -113,8 +113,8 @@ def _against_chance(changed: pd.DataFrame) -> Iterator[Finding]:
         f"Of {len(tested)} changed head matrices {further_text} moved further than a random change of the same size "
         f"would have moved them, {less_text} less.{named}",
         value=float(len(certain)),
-        chance=LEVEL * len(tested),
-        p_value=None if first is None else _known(first["p_value"]),
+        expected=LEVEL * len(tested),
+        p=None if first is None else _known(first["p_value"]),
         evidence=f"False-discovery rate {LEVEL:g}; p of {_named(first)}, z = {first['grassmann_z']:.1f}. {NULL}"
         if first is not None
         else f"False-discovery rate {LEVEL:g}. {NULL}",
@@ -141,7 +141,7 @@ def _outside(changed: pd.DataFrame) -> Iterator[Finding]:
         LENS,
         statement,
         value=share,
-        chance=chance,
+        expected=chance,
         evidence=f"Mean over {len(known)} head matrices; {certain} of them depart at {LEVEL:g} after correction for "
         "all. Exact null: the share of a Gaussian matrix in a fixed subspace (beta law).",
         weight=0.5 if certain else 0.2,
@@ -158,7 +158,7 @@ def _ranks(rows: pd.DataFrame) -> Iterator[Finding]:
         LENS,
         f"{len(other)} head matrices changed their rank: {_listed(other)}.",
         value=float(len(other)),
-        chance=0.0,
+        expected=0.0,
         evidence=f"{_named(first)} went from {first['rank_before']} to {first['rank_after']}.",
         weight=0.6,
     )

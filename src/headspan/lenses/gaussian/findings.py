@@ -37,7 +37,7 @@ def _spread(result: xr.Dataset) -> Iterator[Finding]:
         f"Means and covariances of queries and keys predict how far the logits of {n_heads} heads spread, with R² of "
         f"{named}.",
         value=known[worst],
-        chance=0.0,
+        expected=0.0,
         evidence=f"R² of the prediction itself; 0 for one and the same guess for all heads. {FIT} Sequences: "
         f"{result.attrs['source']}.",
         reference="Isserlis (1918) for the variance of a bilinear form",
@@ -59,7 +59,7 @@ def _entropy(result: xr.Dataset) -> Iterator[Finding]:
         f"On average attention is {side} Gaussian queries and keys would make it: measured entropies are "
         f"{ratio:.2f} times the predicted ones. The picture is good (R² of {GOOD} or more) in {where}.",
         value=r2,
-        chance=0.0,
+        expected=0.0,
         evidence=f"R² over all heads {r2:.2f}. {FIT}",
         figure="Entropy of attention",
         weight=0.5,
@@ -82,7 +82,7 @@ def _departing_head(result: xr.Dataset) -> Iterator[Finding]:
         f"{label} departs most from the picture: its attention has an entropy of {measured:.2f} nats where Gaussian "
         f"logits would give {predicted:.2f} and uniform attention {float(one['entropy_uniform']):.2f}.",
         value=measured,
-        chance=predicted,
+        expected=predicted,
         evidence=f"Entropy of attention over draws of the fitted Gaussian. {FIT}",
         figure="Entropy of attention",
         weight=0.4,
@@ -103,7 +103,7 @@ def _tails(result: xr.Dataset) -> Iterator[Finding]:
         f"Logits of unrelated tokens have lighter tails than products of Gaussian vectors in {lighter} of {total} "
         f"heads (median excess kurtosis {float(measured.median()):.2f}, predicted {float(predicted.median()):.2f}).",
         value=float(measured.median()),
-        chance=float(predicted.median()),
+        expected=float(predicted.median()),
         evidence=f"A normal variable has 0. {FIT}",
         weight=0.25,
     )
@@ -122,7 +122,7 @@ def _information(result: xr.Dataset) -> Iterator[Finding]:
         f"more, of which their places alone give {places[0]:.2f}; at a distance of {int(one['distance'][-1])} it is "
         f"{told[-1]:.2f} and {places[-1]:.2f}.",
         value=float(told[0]),
-        chance=float(places[0]),
+        expected=float(places[0]),
         evidence="Gaussian mutual information of the leading components, corrected for bias; by chance: tokens of "
         "different sequences, as far apart.",
         figure="Information between tokens",

@@ -42,7 +42,7 @@ def as_json(result: xr.Dataset) -> dict[str, Any]:
     ]
     plain: dict[str, Any] = without_nan(
         {
-            "schema": "headspan.distributions/1",
+            "schema": "headspan.gaussian/1",
             "provenance": dict(result.attrs),
             "pairs": list(PAIRS),
             "distances": result[DISTANCE].values.tolist(),

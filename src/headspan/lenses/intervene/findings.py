@@ -36,7 +36,7 @@ def _entropy(result: xr.Dataset) -> Iterator[Finding]:
         f"Attention flattens and sharpens with the spectra of W_Q and W_K: relative entropy {entropy[0]:.2f} at alpha "
         f"{low:g}, {entropy[-1]:.2f} at {high:g}, {'falling throughout' if falls else 'not falling at every step'}.",
         value=float(entropy[-1]),
-        chance=1.0,
+        expected=1.0,
         evidence="Mean over heads and queries; logits are multiplied by alpha^2. Chance: uniform attention.",
         figure="Against alpha",
         weight=0.4,
@@ -58,7 +58,7 @@ def _destination(result: xr.Dataset) -> Iterator[Finding]:
         f"Scaled up to alpha {float(alpha[-1]):g}, attention goes to each row's largest entry ({largest[0]:.2f} to "
         f"{largest[1]:.2f}), {verdict} the token itself ({own[0]:.2f} to {own[1]:.2f}).",
         value=own[1],
-        chance=float(result["self_mass_chance"]),
+        expected=float(result["self_mass_chance"]),
         evidence="Mean mass over layers, heads and queries. Chance: self mass of uniform attention.",
         figure="Against alpha",
         weight=0.5,
@@ -72,7 +72,7 @@ def _averaging(result: xr.Dataset) -> Iterator[Finding]:
         LENS,
         f"The mean over heads looks more uniform than heads are: relative entropy {mean:.2f} against {single:.2f}.",
         value=mean,
-        chance=1.0,
+        expected=1.0,
         evidence="Unmodified model, mean over layers. Entropy is concave, so this can go one way only.",
         weight=0.25,
     )
@@ -90,7 +90,7 @@ def _damage(result: xr.Dataset) -> Iterator[Finding]:
             f"With {name}, attention differs from before by {float(here['jsd'].mean()):.3f} nats of Jensen-Shannon "
             f"divergence (at most 0.693){losing}.",
             value=float(here["jsd"].mean()),
-            chance=0.0,
+            expected=0.0,
             evidence=f"Mean over layers, heads and queries of {result.attrs['n_tokens']} tokens.",
             weight=0.2,
         )

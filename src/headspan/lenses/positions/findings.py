@@ -45,8 +45,8 @@ def _capture(result: xr.Dataset) -> Iterator[Finding]:
         f"Of the top {k} position directions' mass, {mass[-1]:.1f} lies on the last tenth of the token directions and "
         f"{mass[0]:.1f} on the first, where chance gives {chance[-1]:.1f}.",
         value=float(mass[-1]),
-        chance=float(chance[-1]),
-        p_value=_p(float(log_p[-1])),
+        expected=float(chance[-1]),
+        p=_p(float(log_p[-1])),
         evidence=f"z = {float(here['decile_z'][-1]):.0f} and {float(here['decile_z'][0]):.0f}. {TURNED}",
         reference=SOURCE,
         figure="Capture",
@@ -67,8 +67,8 @@ def _mean_rows(result: xr.Dataset) -> Iterator[Finding]:
         f"The mean rows of both tables have a cosine of {cosine:.2f}; without them, the mass of the main position "
         f"directions on the first tenth of the token directions goes from {stored:.2f} to {centred:.2f}.",
         value=cosine,
-        chance=0.0,
-        p_value=_p(log_p),
+        expected=0.0,
+        p=_p(log_p),
         evidence=(
             f"Directions that hold 90 % of the position table; their chance mass is {chance:.2f}. By chance the cosine "
             f"has a standard deviation of {float(result['mean_cosine_sd_chance']):.3f} (null: random directions)."
@@ -88,7 +88,7 @@ def _ranks(result: xr.Dataset) -> Iterator[Finding]:
             f"{value:g} directions hold 90 % of the {TABLES[str(name)]} table's energy, where a random one needs "
             f"{chance:g}; {float(here['mean_share']):.1%} of it is its mean row.",
             value=value,
-            chance=chance,
+            expected=chance,
             evidence=f"Participation ratio {float(here['participation_ratio']):.1f} of {result.attrs['d_model']}. "
             "Null: independent normal entries (Marchenko-Pastur law).",
             weight=0.45 if value < chance / 2 else 0.25,
@@ -109,8 +109,8 @@ def _sparsity(result: xr.Dataset) -> Iterator[Finding]:
         f"The position table's first directions are {kind} in the stream: {middle:g} of {result.attrs['d_model']} "
         f"coordinates hold 90 % of a direction (random: {chance:.0f}).",
         value=middle,
-        chance=chance,
-        p_value=p_value,
+        expected=chance,
+        p=p_value,
         evidence=f"Median of the first {len(count)} directions; the largest p-value of them. Null: random directions.",
         reference=SOURCE,
         figure="Position directions in the stream",
@@ -137,8 +137,8 @@ def _coordinates(result: xr.Dataset) -> Iterator[Finding]:
         LENS,
         f"{statement}: {energy:.1%} of the token table's energy is there.",
         value=energy,
-        chance=float(here[chance]),
-        p_value=p_value,
+        expected=float(here[chance]),
+        p=p_value,
         evidence=f"z = {z:.1f}. Null: random sets of as many coordinates.",
         figure="Position directions in the stream",
         weight=0.5 if p_value < LEVEL and z < 0 else 0.2,
@@ -157,8 +157,8 @@ def _waves(result: xr.Dataset) -> Iterator[Finding]:
         f"Over positions, one sinusoid explains {np.nanmin(r2):.0%} to {np.nanmax(r2):.0%} of the first {len(r2)} "
         f"directions; the best fit has {frequency[best]:g} cycles per context.",
         value=float(np.nanmedian(r2)),
-        chance=float(here["wave_r2_chance"].values[0]),
-        p_value=float(np.nanmax(here["wave_r2_p_value"].values[:5])),
+        expected=float(here["wave_r2_chance"].values[0]),
+        p=float(np.nanmax(here["wave_r2_p_value"].values[:5])),
         evidence=(
             f"Median R^2 of the first {len(r2)}. {float(here['offset_share']):.0%} of the products of different "
             "positions depends on their distance alone. Null: white noise searched over the same frequencies."
@@ -186,8 +186,8 @@ def _layers(result: xr.Dataset) -> Iterator[Finding]:
             LENS,
             f"Along the {TABLES[str(name)]} table lies most {named[0]}, least {named[1]}.",
             value=float(top["energy_alignment"]),
-            chance=float(top["energy_alignment_chance"]),
-            p_value=_p(float(top["energy_alignment_log_p"])),
+            expected=float(top["energy_alignment_chance"]),
+            p=_p(float(top["energy_alignment_log_p"])),
             evidence=f"Overlap of singular directions weighted by both spectra, "
             f"z = {float(top['energy_alignment_z']):.0f}. {TURNED}",
             reference=SOURCE,
@@ -211,7 +211,7 @@ def _logits(result: xr.Dataset) -> Iterator[Finding]:
         LENS,
         f"In layer 0, {over_half} of {len(share)} heads attend mainly by position alone; the strongest are {named}.",
         value=float(share[order[0]]),
-        chance=chance,
+        expected=chance,
         evidence=(
             f"Share of the logits' variance within a query from position-position terms, norms applied, "
             f"{result.attrs['samples']} queries and keys. Null: a head of normal weights that reads the same."
@@ -236,7 +236,7 @@ def _rows(result: xr.Dataset) -> Iterator[Finding]:
         f"Token rows lie {like} random points on a sphere: cosines {mean:.3f} ± {spread:.3f} (random: 0 ± "
         f"{by_chance:.3f}), norms vary by {norms:.0%} ({norms_chance:.1%}).",
         value=spread,
-        chance=by_chance,
+        expected=by_chance,
         evidence="All pairs of rows. Null: independent normal rows.",
         figure="Angles between rows",
         weight=0.25,

@@ -44,7 +44,7 @@ def _departures(result: xr.Dataset) -> Iterator[Finding]:
         LENS,
         f"The query and key spaces of {more} of {tested} heads overlap more than chance, those of {few} less.{rest}",
         value=float(more + less),
-        chance=0.0,
+        expected=0.0,
         evidence=(
             f"False-discovery rate {LEVEL:g}. Nearly orthogonal spaces alone prove nothing: random ones have angles of "
             f"{np.nanmin(angles):.0f} to {np.nanmax(angles):.0f} degrees. {HAAR}"
@@ -74,8 +74,8 @@ def _strongest(result: xr.Dataset) -> Iterator[Finding]:
             LENS,
             f"Query and key spaces {words} in {', '.join(named)}, of at most {width}.",
             value=float(kernel[first]),
-            chance=float(result[chance].values.flat[first]),
-            p_value=float(result["p_value"].values.flat[first]),
+            expected=float(result[chance].values.flat[first]),
+            p=float(result["p_value"].values.flat[first]),
             evidence=f"Projection kernel of {_label(result, first)}, z = {z[first]:.1f}. {HAAR}",
             weight=0.5,
         )
@@ -97,8 +97,8 @@ def _own_keys(result: xr.Dataset) -> Iterator[Finding]:
         LENS,
         f"In {nearest} of {tested} heads the query space is nearest to its own key space among all keys of the layer.",
         value=float(nearest),
-        chance=tested * share,
-        p_value=p_value,
+        expected=tested * share,
+        p=p_value,
         evidence=(
             f"Mean kernel with the own key {own:.2f}, with the other keys of the layer {others:.2f}. "
             "Null: every key of a layer is equally likely to be the nearest (binomial)."
@@ -126,8 +126,8 @@ def _diversity(result: xr.Dataset) -> Iterator[Finding]:
         LENS,
         f"{statement}.",
         value=float(values[least]),
-        chance=float(chance[least]),
-        p_value=_two_sided(z),
+        expected=float(chance[least]),
+        p=_two_sided(z),
         evidence=f"Mean {metric} distance of attention spaces ({result.attrs['space']}), z = {z:.0f}. {HAAR}",
         figure="Distances within layers",
         weight=0.4,
@@ -150,8 +150,8 @@ def _closest(result: xr.Dataset) -> Iterator[Finding]:
         LENS,
         f"The heads with the closest attention spaces are {named}.",
         value=float(first["distance"]),
-        chance=float(first["chance"]),
-        p_value=None if p_value is None else min(1.0, n_pairs * p_value),
+        expected=float(first["chance"]),
+        p=None if p_value is None else min(1.0, n_pairs * p_value),
         evidence=f"{result.attrs['metric']} distance, z = {first['z']:.0f}, p corrected for {n_pairs} pairs. {HAAR}",
         figure="Distances within layers",
         weight=0.5,
@@ -172,7 +172,7 @@ def _clusters(result: xr.Dataset) -> Iterator[Finding]:
         f"Cut where they are most distinct, all heads form {len(sizes)} clusters of "
         f"{', '.join(str(size) for size in sizes.values())} heads; the smallest lies in {where}.",
         value=float(result["silhouette"]),
-        chance=float(result["silhouette_chance"]),
+        expected=float(result["silhouette_chance"]),
         evidence="Mean silhouette of an average-linkage tree, in -1..1; near 0, clusters are barely distinct.",
         figure="Map of heads",
         weight=0.3,
@@ -189,7 +189,7 @@ def _degenerate(result: xr.Dataset) -> Iterator[Finding]:
         LENS,
         f"{len(places)} heads have no query or no key space, so they attend evenly or by bias alone: {named}.",
         value=float(len(places)),
-        chance=0.0,
+        expected=0.0,
         evidence=f"Rank 0 of W_Q or W_K at tolerance {result.attrs['tolerance']:.1e}; their scores are undefined.",
         weight=0.7,
     )

@@ -43,7 +43,7 @@ def _alignment(result: xr.DataTree) -> Iterator[Finding]:
         f"{like} of {tested} heads match queries to keys of the same direction more than chance (positive trace of "
         f"W_QK), {unlike or 'none'} to keys of the opposite direction.",
         value=float(like + unlike),
-        chance=0.0,
+        expected=0.0,
         evidence=f"False-discovery rate {LEVEL:g}. {HAAR}",
         figure="Base alignment",
         weight=0.6 if like + unlike else 0.1,
@@ -65,8 +65,8 @@ def _extreme(node: xr.Dataset, places: np.ndarray, words: str) -> Finding:
         f"Queries look for keys of {words} direction most in {', '.join(named)}: the trace of W_QK as a share "
         "of the most that its singular values allow.",
         value=float(node["trace"].values.flat[first]),
-        chance=0.0,
-        p_value=_known(p),
+        expected=0.0,
+        p=_known(p),
         evidence=f"Trace of {_label(node, first)}, by chance 0 with standard deviation {sd:.3g}, z = {z:+.1f}. {HAAR}",
         figure="Base alignment",
         weight=0.55,
@@ -98,7 +98,7 @@ def _symmetry(result: xr.DataTree) -> Iterator[Finding]:
         f"The symmetric part holds {share.mean():.1%} of the energy of W_QK on average; it is larger than chance in "
         f"{beyond[0]} of {len(share)} heads and smaller in {beyond[1] or 'none'}.",
         value=float(share.mean()),
-        chance=chance,
+        expected=chance,
         evidence=f"Beyond 3 standard deviations ({sd:.2g}). Null: W_QK keeps its singular values.",
         figure="Symmetric part of W_QK",
         weight=0.35,
@@ -117,8 +117,8 @@ def _spikes(whole: pd.DataFrame) -> Iterator[Finding]:
         f"{first['matrix']} has the most structure: {first['spikes']:.0f} of {most} singular values lie beyond what a "
         f"random matrix reaches, the largest {first['largest'] / first['edge']:.1f} times its edge.",
         value=float(first["spikes"]),
-        chance=float(first["spikes_chance"]),
-        p_value=_known(float(first["p_value"])),
+        expected=float(first["spikes_chance"]),
+        p=_known(float(first["p_value"])),
         evidence=f"p (Tracy-Widom) of the largest value, {first['largest']:.3g}; edge {first['edge']:.3g}. {NOISE}",
         reference=LAW,
         weight=0.5,
@@ -141,7 +141,7 @@ def _nearest_to_noise(whole: pd.DataFrame) -> Iterator[Finding]:
         LENS,
         f"The spectrum nearest to a random matrix's is that of {first['matrix']}. {verdict}",
         value=float(first["ks"]),
-        chance=float(first["ks_chance"]),
+        expected=float(first["ks_chance"]),
         evidence=f"Kolmogorov-Smirnov distance from the Marchenko-Pastur law, z = {first['ks_z']:.0f}. {NOISE}",
         reference=LAW,
         weight=0.3,
@@ -160,7 +160,7 @@ def _energy(whole: pd.DataFrame, init: str) -> Iterator[Finding]:
         LENS,
         f"Squared norms against initialisation, geometric mean over layers: {named}.",
         value=float(largest),
-        chance=1.0,
+        expected=1.0,
         evidence=f"Sum of squared singular values over its expectation. Initialisation: {init}.",
         figure="Spectra by layer",
         weight=0.3,
@@ -179,7 +179,7 @@ def _effective_rank(whole: pd.DataFrame) -> Iterator[Finding]:
         f"{first['matrix']} uses its dimensions least evenly: effective rank {first['effective_rank']:.0f}, "
         f"{first['effective_rank_chance']:.0f} for a random matrix of its shape.",
         value=float(first["effective_rank"]),
-        chance=float(first["effective_rank_chance"]),
+        expected=float(first["effective_rank_chance"]),
         evidence=f"Exponential of the entropy of the singular values, z = {first['effective_rank_z']:.0f}.",
         reference="Roy and Vetterli (2007), The effective rank",
         figure="Spectra by layer",
@@ -203,7 +203,7 @@ def _degenerate(rows: pd.DataFrame) -> Iterator[Finding]:
                 f"{len(labels)} {'matrices are' if len(labels) > 1 else 'matrix is'} {words}: "
                 f"{', '.join(labels[:5])}{more}.",
                 value=float(len(labels)),
-                chance=0.0,
+                expected=0.0,
                 evidence="A random matrix has full rank.",
                 weight=0.5,
             )

@@ -36,7 +36,7 @@ def _invariance(result: xr.DataTree) -> Iterator[Finding]:
         f"{blind} of {total} heads are blind to the null spaces of their queries and keys: scores change by at most "
         f"{null:.1g} of their size, against at least {read:.2g} for a vector as long in the read space.",
         value=null,
-        chance=None,
+        expected=None,
         evidence="Running model, a random vector as long as the input added at every position.",
         weight=0.3 if blind == total else 0.8,
     )
@@ -48,7 +48,7 @@ def _invariance(result: xr.DataTree) -> Iterator[Finding]:
         LENS,
         f"A vector added to all keys alike {seen}: attention changes by up to {common:.2g}.",
         value=common,
-        chance=0.0,
+        expected=0.0,
         evidence="Largest change of any attention probability over all heads." + (why if turned else ""),
         weight=0.2,
     )
@@ -65,8 +65,8 @@ def _distance(result: xr.DataTree) -> Iterator[Finding]:
         f"Heads with closer attention spaces {'do' if p < 0.05 and mean > 0 else 'do not clearly'} attend more alike: "
         f"rank correlation {mean:+.2f} within layers, p < 0.05 in {clear} of {own.sizes['layer']} layers.",
         value=mean,
-        chance=0.0,
-        p_value=p,
+        expected=0.0,
+        p=p,
         evidence="Grassmann distance against Jensen-Shannon divergence of patterns, mean over layers; Mantel test.",
         reference="Mantel (1967)",
         figure="Distance against behaviour",
@@ -86,7 +86,7 @@ def _control(result: xr.DataTree) -> Iterator[Finding]:
         f"Taking away what a target reads of a strong source changes its pattern {ratio:.1f} times as much as "
         f"taking away as much of that message at random; more in {above} of {len(strong)} pairs.",
         value=ratio,
-        chance=1.0,
+        expected=1.0,
         evidence="Median over the strongest pairs of OQ and OK; control: random directions of the write space, same "
         "removed energy.",
         figure="Affinity against causal effect",
@@ -114,7 +114,7 @@ def _ranked(own: pd.DataFrame, best: pd.Series, words: str, what: str) -> Findin
         LENS,
         f"Effect of a removed message on {what}: over random pairs the {words} {verdict}.",
         value=float(best["spearman"]),
-        chance=0.0,
+        expected=0.0,
         evidence=f"Spearman's correlation with 95% intervals over pairs: {said}.",
         figure="How scores rank effects",
         weight=0.55 if clear else 0.35,

@@ -49,7 +49,7 @@ def _changes(node: xr.DataTree, of: str) -> Iterator[Finding]:
         text += f" Half of them do so between steps {middle[0]:.0f} and {middle[2]:.0f} (median {middle[1]:.0f})."
     evidence = "Null: random walks on the same steps. Quantities of one model move together; they are not independent."
     yield Finding(
-        LENS, text, value=len(clear) / examined, chance=LEVEL, evidence=evidence, weight=0.7 if len(clear) else 0.2
+        LENS, text, value=len(clear) / examined, expected=LEVEL, evidence=evidence, weight=0.7 if len(clear) else 0.2
     )
 
 
@@ -71,7 +71,7 @@ def _change(row: xr.Dataset, of: str) -> Finding:
         lens=LENS,
         statement=statement,
         value=at,
-        p_value=float(row["p_value"]),
+        p=float(row["p_value"]),
         evidence=f"A smooth step explains {float(row['explained']):.1%} of the curve's variance; p is the share of "
         "random walks that it explains as well. The mean over layers and heads is followed.",
         weight=float(0.5 + 0.3 * _size(row.expand_dims("quantity"))[0]),
@@ -93,7 +93,7 @@ def _edges(node: xr.DataTree, of: str) -> Iterator[Finding]:
             f"at step {float(edge['appears']):.0f}, and stays so: from {score[0]:.2f} to {score[-1]:.2f} shared "
             "dimensions.",
             value=float(score[-1]),
-            chance=float(chance[-1]),
+            expected=float(chance[-1]),
             evidence=f"Projection kernel {pairing}; at every later step it stands out from "
             f"{AGAINST[str(table.attrs['null'])]}.",
             weight=0.6,
@@ -104,7 +104,7 @@ def _edges(node: xr.DataTree, of: str) -> Iterator[Finding]:
         statement=f"{of}{counts[-1]} pairs of heads stand out at step {steps[-1]}, {counts[0]} at step {steps[0]}; "
         f"{len(later)} appeared in between and stayed, {int(np.isfinite(table['vanishes'].values).sum())} vanished.",
         value=float(counts[-1]),
-        chance=float(counts[0]),
+        expected=float(counts[0]),
         evidence=f"Pairs in OQ, OK and OV together that stand out from {AGAINST[str(table.attrs['null'])]} (level "
         f"{table.attrs['level']}). The count at the first step is what untrained weights give, where the series begins "
         "with them.",
@@ -128,7 +128,7 @@ def _drift(node: xr.DataTree, of: str) -> Iterator[Finding]:
         statement=f"{of}Heads turn most between steps {float(here['previous_step']):.0f} and {int(here['step'])}: by "
         f"{turned[at]:.2f} rad{ratio}; {turned[-1]:.2f} rad in the last interval.",
         value=float(turned[at]),
-        chance=chance,
+        expected=chance,
         evidence="Grassmann distance, median over heads, mean over Q, K, V and O. Intervals need not be equally long.",
         weight=0.45,
     )

@@ -1,0 +1,141 @@
+"""One command per lens, made from its function, its `command.py` and the shared options.
+
+1. The signature: positional arguments, the lens's own options, shared ones, how the model is opened, where the result
+   goes. Defaults are those of the lens's function and of its `show`.
+2. The command refuses an output that could not be written, runs the lens, then writes figures and file and prints.
+
+A lens without `command.py` has a command too: its strongest rows, or its first table, and its findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headspan.cli import options as shared
+from headspan.command import COMPARE, LOOK, RUN, Command, Option, Rows
+from headspan.result import ENDINGS, Lens
+
+if TYPE_CHECKING:
+    from headspan.result import Result
+
+SHOWN = 20
+DELIVERY = {
+    "figures": (shared.Figures, None),
+    "figure_format": (shared.FigureFormat, "svg"),
+    "dark": (shared.Dark, False),
+    "force": (shared.Force, False),
+    "as_json": (shared.AsJSON, False),
+}
+
+
+def declared_command(lens: Lens) -> Command:
+    """What the lens says of its command, or a plain one."""
+    part = lens.part("command")
+    if part is not None:
+        found: Command = part.COMMAND
+        return found
+    return Command(f"{lens.summary[0].upper()}{lens.summary[1:]}.", RUN if lens.runs else LOOK if lens.subjects == 1 else COMPARE)
+
+
+def lens_command(lens: Lens) -> Callable[..., None]:
+    """The function that typer makes a command of."""
+    declared, part = declared_command(lens), lens.part("command")
+    show = getattr(part, "show", default_show)
+    own = _own_parameters(lens)
+    view = {name: one for name, one in _keywords(show).items() if name not in own}
+    endings = (*ENDINGS, *getattr(part, "ENDINGS", {}))
+
+    def command(**given: Any) -> None:
+        _perform(lens, show, {name: given[name] for name in view}, given)
+
+    parameters = [*_arguments(lens, declared)]
+    parameters += [_option(name, declared, default) for name, default in {**own, **view}.items() if name not in declared.arguments]
+    parameters += [_shared(name, option) for name, option in _opening(lens, own).items()]
+    parameters.append(_parameter("output", shared.output(endings), None))
+    parameters += [_parameter(name, *kind) for name, kind in DELIVERY.items()]
+    command.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__name__, command.__doc__ = lens.name, declared.help
+    return command
+
+
+def default_show(result: Result, *, top: int = SHOWN) -> Iterator[Rows | str]:
+    """The strongest rows, or the first table, and what the result says."""
+    if result.tables:
+        rows = result.top(top) if result.lens.schema.metrics else result.table().head(top)
+        yield Rows.of_records(result.title, rows.to_dict("records"))
+    yield from (finding.statement for finding in result.findings)
+
+
+def _perform(lens: Lens, show: Callable[..., Any], view: Mapping[str, Any], given: dict[str, Any]) -> None:
+    from headspan.cli.delivery import Delivery
+    from headspan.heads.memory import working_memory
+
+    to = Delivery.of(lens, given["output"], given["figures"], given["figure_format"], given["dark"], given["as_json"], given["force"])
+    opening = {name: given[name] for name in shared.OPENING if given.get(name) is not None}
+    subjects = [given[name] for name in _subject_names(lens)]
+    options = {name: given[name] for name in _own_parameters(lens) if name in given}
+    prompts = {name: given[name] for name in shared.PROMPT if name in given}
+    if prompts:
+        from headspan.cli.prompts import chosen_prompt
+
+        options["prompt"] = chosen_prompt(**prompts)
+    if "memory" in options:
+        options["memory"] = working_memory(options["memory"])
+    prepare = getattr(lens.part("command"), "prepare", None)
+    if prepare is not None:
+        options = prepare(options, given)
+    result = lens.function(*subjects, **options, **opening)
+    to.deliver(result, show, view)
+
+
+def _subject_names(lens: Lens) -> tuple[str, ...]:
+    return ("model",) if lens.subjects == 1 else ("before", "after")
+
+
+def _keywords(function: Callable[..., Any]) -> dict[str, Any]:
+    """Parameters of a function with their defaults, but for the first and for **opening."""
+    listed = list(signature(function).parameters.values())[1:]
+    return {one.name: one.default for one in listed if one.kind is not Parameter.VAR_KEYWORD}
+
+
+def _own_parameters(lens: Lens) -> dict[str, Any]:
+    """Parameters of the lens's function that are not its subjects."""
+    return {name: default for name, default in _keywords(lens.function).items() if name not in _subject_names(lens)}
+
+
+def _arguments(lens: Lens, declared: Command) -> Iterator[Parameter]:
+    for name in _subject_names(lens):
+        help_text = shared.MODEL_HELP if lens.subjects == 1 else f"The checkpoint {name}: {shared.MODEL_HELP}"
+        yield _parameter(name, Annotated[str, typer.Argument(metavar=name.upper(), help=help_text)], Parameter.empty)
+    for name, option in declared.arguments.items():
+        yield _parameter(name, Annotated[str, typer.Argument(metavar=option.metavar, help=option.help)], Parameter.empty)
+
+
+def _option(name: str, declared: Command, default: Any) -> Parameter:
+    if name == "prompt":
+        return _shared("prompt", shared.PROMPT["prompt"])
+    option = declared.options.get(name) or shared.SHARED[name]
+    if isinstance(default, tuple | list):
+        default = ",".join(default)
+    return _parameter(name, shared.annotated(name, option, default), default)
+
+
+def _opening(lens: Lens, own: Mapping[str, Any]) -> dict[str, Option]:
+    """Options of opening, and of a prompt for a lens that takes one."""
+    prompts = {name: one for name, one in shared.PROMPT.items() if "prompt" in own and name != "prompt"}
+    return {**prompts, **{name: one for name, one in shared.OPENING.items() if name not in own}}
+
+
+def _shared(name: str, option: Option) -> Parameter:
+    default = shared.OPENING_DEFAULTS.get(name)
+    return _parameter(name, shared.annotated(name, option, default), default)
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -1,0 +1,143 @@
+"""One row per head with the leading numbers of all lenses: the table to start from, and the numbers of a head's card.
+
+Which variables these are, the lenses' schemas say (`card`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from headspan.dims import HeadLabel
+from headspan.errors import DegenerateSubspace, UnsupportedModel
+from headspan.frames import nodes_of
+from headspan.lenses.catalog import lenses
+from headspan.lenses.model import open_model
+from headspan.lenses.run import run
+from headspan.result import Result
+from headspan.schema import Variable
+
+if TYPE_CHECKING:
+    from headspan.lenses.run import Opening
+
+HEAD_DIMS = ("head", "kv_head")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number of the table as a head's card shows it: what it is, and the columns beside it."""
+
+    title: str
+    column: str
+    expected: str = ""
+    p: str = ""
+    of: str = ""
+
+
+def table(model: Any, **opening: Unpack[Opening]) -> pd.DataFrame:
+    """One row per head with the leading numbers of every lens that reads weights alone and applies.
+
+    Parameters
+    ----------
+    model
+        Anything `headspan.open` takes, or what it returned.
+    **opening
+        `stack`, `fold`, `dtype`, `device`, `progress`, `time_limit` (of each lens).
+
+    >>> import headspan
+    >>> headspan.table("demo")[["head", "ranks.rank_Q"]].head(2).values.tolist()
+    [['L0H0', 16], ['L0H1', 16]]
+    """
+    opened = open_model(model, opening.get("config"))
+    reasons, results = opened.skip_reasons(opening.get("stack")), {}
+    for name, lens in lenses().items():
+        if reasons.get(name, "two") is None and lens.reads_weights_alone and not lens.on_request:
+            try:
+                results[name] = run(lens, [opened], lens.series_options, opening, unasked=True)
+            except (DegenerateSubspace, UnsupportedModel):
+                continue
+    stack = opened.checkpoint.stack(opening.get("stack")).stack
+    layers = opened.heads(stack=opening.get("stack")).layers
+    return head_table(layers, stack.n_heads, stack.n_kv_heads, results)
+
+
+def head_table(
+    layers: Sequence[int], n_heads: int, n_kv_heads: int, results: Mapping[str, Result]
+) -> pd.DataFrame:
+    """Every head of a model, kv heads after the others where they are fewer; what a lens does not say is NaN."""
+    kinds = [(n_heads, False)] + ([(n_kv_heads, True)] if n_kv_heads < n_heads else [])
+    heads = [HeadLabel(layer, head, kv) for count, kv in kinds for layer in layers for head in range(count)]
+    columns: dict[str, Any] = {
+        "head": [str(head) for head in heads],
+        "layer": [head.layer for head in heads],
+        "index": [head.head for head in heads],
+        "kv": [head.kv for head in heads],
+    }
+    found = pd.DataFrame(columns)
+    for name, result in results.items():
+        for column, values in _columns(name, result):
+            found[column] = found["head"].map(values)
+    return found
+
+
+def card_facts(results: Mapping[str, Result]) -> list[Fact]:
+    """What a head's card says, in the order of the lenses."""
+    return [
+        Fact(
+            variable.card,
+            f"{name}.{variable.name}",
+            *(f"{name}.{variable.name}_{part}" if f"{variable.name}_{part}" in dataset else "" for part in ("null", "p")),
+            of=f"{name}.{variable.of}" if variable.of else "",
+        )
+        for name, result in results.items()
+        for dataset, variable in _on_card(result)
+        if _is_number(dataset[variable.name])
+    ]
+
+
+def card_curves(results: Mapping[str, Result]) -> Iterator[tuple[Variable, xr.DataArray]]:
+    """Variables of heads with one more axis, which a card draws as curves."""
+    for result in results.values():
+        for dataset, variable in _on_card(result):
+            values = _first(dataset[variable.name], keep=1)
+            if values.ndim == 2:
+                yield variable, values
+
+
+def _on_card(result: Result) -> Iterator[tuple[xr.Dataset, Variable]]:
+    for node, dataset in nodes_of(result.data).items():
+        for variable in result.lens.schema.declared(node).values():
+            if variable.card and variable.name in dataset:
+                yield dataset, variable
+
+
+def _columns(name: str, result: Result) -> Iterator[tuple[str, pd.Series]]:
+    for dataset, variable in _on_card(result):
+        values = dataset[variable.name]
+        if not _is_number(values):
+            continue
+        one = _first(values)
+        labels = pd.Index(one[one.dims[0]].values)
+        yield f"{name}.{variable.name}", pd.Series(one.values, index=labels)
+        for beside in (f"{variable.name}_null", f"{variable.name}_p", variable.of):
+            if beside and beside in dataset:
+                other = _first(dataset[beside]).values
+                yield f"{name}.{beside}", pd.Series(np.broadcast_to(other, one.shape), index=labels)
+
+
+def _is_number(values: xr.DataArray) -> bool:
+    return _first(values).ndim == 1
+
+
+CHOSEN = ("null", "prompt", "setting", "table", "centering")
+"""Axes of which a card shows the first."""
+
+
+def _first(values: xr.DataArray, keep: int = 0) -> xr.DataArray:
+    """The first of every axis that is no axis of heads, but for axes that make a curve."""
+    return values.isel({dim: 0 for dim in values.dims if dim in CHOSEN}, drop=True)

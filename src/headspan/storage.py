@@ -1,0 +1,123 @@
+"""Results as files: netCDF for keeps, NumPy archives for the moment, tables and JSON for elsewhere.
+
+- netCDF (.nc) holds a result with everything it says of itself.
+- An archive (.npz) holds the same as plain arrays with a description in JSON. It is written and read in a hundredth of
+  the time, the same bytes for the same result, without a time or the name of a machine in it; interrupted reports and
+  sweeps keep their parts so.
+- CSV, Parquet and JSON are for people and other programs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import xarray as xr
+
+from headspan.errors import HeadspanError
+
+Nodes = Mapping[str, xr.Dataset]
+"""Datasets by path in the tree; the root is ""."""
+
+
+def write_netcdf(data: xr.DataTree, path: Path) -> None:
+    """A tree as netCDF, numbers compressed."""
+    encoding = {node.path: _compression(node.to_dataset(inherit=False)) for node in data.subtree}
+    data.to_netcdf(path, engine="h5netcdf", encoding={place: each for place, each in encoding.items() if each})
+
+
+def read_netcdf(path: Path) -> xr.DataTree:
+    """The tree in a netCDF file, read whole."""
+    try:
+        with xr.open_datatree(path, engine="h5netcdf") as found:
+            return found.load()
+    except (OSError, ValueError, KeyError) as problem:
+        raise HeadspanError(f"'{path}' cannot be read as netCDF: {problem}") from problem
+
+
+def _compression(dataset: xr.Dataset) -> dict[Any, dict[str, Any]]:
+    """Tables full of NaN and of repeated values compress well; single numbers cannot be compressed at all."""
+    numeric = (name for name, values in dataset.data_vars.items() if values.ndim and values.dtype.kind in "fiub")
+    return {name: {"zlib": True, "complevel": 4} for name in numeric}
+
+
+def write_archive(file: Path | IO[bytes], nodes: Nodes, **header: Any) -> None:
+    """Datasets by path as one NumPy archive, with further entries of its header."""
+    arrays: dict[str, Any] = {}
+    described = {}
+    for place, node in nodes.items():
+        variables = {}
+        for name, variable in node.variables.items():
+            key = f"v{len(arrays)}"
+            arrays[key] = _storable(variable.values, f"{place}/{name}")
+            entry = {"key": key, "dims": list(variable.dims), "coord": name in node.coords}
+            variables[str(name)] = {**entry, "attrs": variable.attrs}
+        described[place] = {"attrs": node.attrs, "variables": variables}
+    text = json.dumps({**header, "nodes": described}, default=_plain)
+    np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
+
+
+def read_archive(file: Path | IO[bytes]) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
+    """The datasets of an archive by path, and the other entries of its header."""
+    with np.load(file, allow_pickle=False) as archive:
+        header = json.loads(archive["header"].tobytes())
+        nodes = {place: _node(described, archive) for place, described in header.pop("nodes").items()}
+    return nodes, header
+
+
+def _node(described: Mapping[str, Any], archive: Any) -> xr.Dataset:
+    variables = {
+        name: xr.Variable(entry["dims"], _loaded(archive[entry["key"]]), entry["attrs"])
+        for name, entry in described["variables"].items()
+    }
+    coords = {name for name, entry in described["variables"].items() if entry["coord"]}
+    return xr.Dataset(variables, attrs=described["attrs"]).set_coords(coords)
+
+
+def _loaded(values: np.ndarray) -> np.ndarray:
+    return values.astype(object) if values.dtype.kind == "U" else values
+
+
+def _storable(values: np.ndarray, name: str) -> np.ndarray:
+    """An array that loads without running code; text in arrays of objects becomes text of fixed width."""
+    if values.dtype.kind not in "OT":
+        return values
+    if all(isinstance(value, str) for value in values.flat):
+        return values.astype(np.str_)
+    raise HeadspanError(f"the variable '{name}' holds Python objects; only numbers and text can be kept")
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise HeadspanError(f"an attribute holds a {type(value).__name__}; only numbers and text can be kept")
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """JSON with NaN and infinities as null."""
+    return json.dumps(without_nan(document), indent=2, allow_nan=False)
+
+
+def without_nan(value: Any) -> Any:
+    """The same structure of plain Python values, NaN and infinities as None."""
+    if isinstance(value, Mapping):
+        return {str(key): without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_parquet(table: Any, path: Path) -> None:
+    """A DataFrame as Parquet, which needs pyarrow."""
+    try:
+        table.to_parquet(path, index=False)
+    except ImportError as problem:
+        raise HeadspanError(
+            "Parquet needs pyarrow: pip install 'headspan[parquet]', or write .csv instead"
+        ) from problem

@@ -1,0 +1,47 @@
+"""An end to work that takes too long, in whatever thread it runs.
+
+After the given seconds a second thread asks the interpreter to raise `TimeLimit` in the first. It is raised between two
+steps of Python, so a single long operation of torch ends first. Nothing is left running.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from headspan.errors import ArgumentError, TimeLimit
+
+
+class _Expired(BaseException):
+    """Raised from outside; not an Exception, so that no handler on the way takes it for its own."""
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Within the block, work of this thread ends with `TimeLimit` after `seconds`; never, if there are none."""
+    if seconds is None:
+        yield
+        return
+    if not seconds > 0:
+        raise ArgumentError(f"time_limit = {seconds} leaves no time; give seconds above 0")
+    lock, finished, worker = threading.Lock(), False, threading.get_ident()
+
+    def expire() -> None:
+        with lock:
+            if not finished:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker), ctypes.py_object(_Expired))
+
+    timer = threading.Timer(seconds, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+        with lock:
+            finished = True
+    except _Expired as problem:
+        raise TimeLimit(f"stopped after {seconds:g} s, the time limit; raise it to let the analysis finish") from problem
+    finally:
+        finished = True
+        timer.cancel()

@@ -19,7 +19,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 from headspan.distributions import JointGaussian, pairwise_information, pairwise_kl_divergence
 from headspan.distributions import kl_divergence as ours
 from headspan.distributions import mutual_information as information
-from headspan.subspaces import mp_cdf, mp_edges, mp_quantile
+from headspan.statistics import mp_cdf, mp_edges, mp_quantile
 
 PAIRS, DIM, LOOPED = 10_000, 64, 100
 

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 import headspan
 from headspan.cli.main import app
+from headspan.distributions import score_moments
 from headspan.errors import ShapeError, UnsupportedModel
 from headspan.figures import figures_of
 from headspan.findings import findings_of
-from headspan.distributions import score_moments
 from headspan.heads import Heads
 from headspan.heads.projecting import projected
 from headspan.lenses import gaussian, obstacles

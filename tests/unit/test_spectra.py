@@ -13,7 +13,7 @@ import headspan
 from headspan.errors import CheckpointError, ShapeError
 from headspan.lenses import spectra
 from headspan.lenses.spectra.law import bulk_scale, law_of
-from headspan.subspaces import mp_edges
+from headspan.statistics import mp_edges
 from tests.families.tiny_models import CASES, COMMON, Case
 
 D, HEADS, WIDTH, SD = 24, 3, 8, 0.3

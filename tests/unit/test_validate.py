@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.errors import ShapeError
-from headspan.lenses.validate.figures import figures
-from headspan.lenses.validate.findings import findings
 from headspan.lenses import LENSES, validate
 from headspan.lenses.intervene.divergence import full_logs
 from headspan.lenses.validate.buffers import token_buffers
 from headspan.lenses.validate.cause import rankings
-from headspan.lenses.validate.distance import mantel, pattern_divergences
+from headspan.lenses.validate.distance import pattern_divergences
+from headspan.lenses.validate.figures import figures
+from headspan.lenses.validate.findings import findings
 from headspan.lenses.validate.invariance import invariances
 from headspan.runtime import RunnableModel, forward, open_runnable
 from tests.families.tiny_models import CASES, TOKENS
@@ -71,37 +71,6 @@ def test_divergences_of_patterns_are_those_of_scipy() -> None:
     theirs = (jensenshannon(rows[:, 0], rows[:, 2], axis=-1) ** 2).mean()
     assert float(ours[0, 2]) == pytest.approx(float(theirs), rel=1e-6)
     assert torch.equal(ours, ours.T)
-
-
-def tables(seed: int, n: int = 9) -> list[np.ndarray]:
-    points = np.random.default_rng(seed).normal(size=(2, n, 3))
-    return [np.linalg.norm(each[:, None] - each[None], axis=-1) for each in points]
-
-
-def test_mantel_finds_spearmans_correlation_and_what_is_planted() -> None:
-    distance, other = tables(0)
-    upper = np.triu_indices(9, 1)
-    found = mantel([distance, distance], [other, distance**2], 199, 0)
-    assert found["spearman"] == pytest.approx([spearmanr(distance[upper], other[upper]).statistic, 1.0])
-    assert found["p_value"][1] == pytest.approx(1 / 200)
-    assert found["low"][1] == pytest.approx(1.0)
-    assert found["low"][0] < found["spearman"][0] < found["high"][0]
-    assert found["mean_spearman"] == pytest.approx(found["spearman"].mean())
-
-
-def test_mantel_p_values_are_uniform_where_nothing_is_related() -> None:
-    p_values = np.array([mantel(tables(seed)[:1], tables(seed)[1:], 49, seed)["p_value"][0] for seed in range(60)])
-    # 60 draws: the share below one half has a standard error of 0.065.
-    assert abs((p_values <= 0.5).mean() - 0.5) < 4 * 0.065
-    assert (p_values <= 0.1).sum() <= 18
-
-
-def test_mantel_of_too_few_heads_or_constant_tables_is_undefined() -> None:
-    small, flat = np.ones((3, 3)), np.ones((6, 6))
-    found = mantel([small, flat], [small, tables(0, 6)[0]], 99, 0)
-    assert np.isnan(found["spearman"]).all()
-    assert np.isnan(found["p_value"]).all()
-    assert np.isnan(found["mean_p_value"])
 
 
 def test_on_random_weights_scores_do_not_rank_what_a_message_does_to_the_loss() -> None:

@@ -21,7 +21,7 @@ from headspan.lab.removal import Site, sites, without
 from headspan.lab.scores import accuracy, attention_scores
 from headspan.lab.sequences import Sequences
 from headspan.lab.spectral_split import spectral_split
-from headspan.lab.transition import mean_interval
+from headspan.statistics import mean_interval
 from headspan.subspaces import random_subspaces
 
 SPACES = ("top", "medium", "bottom", "bridge")

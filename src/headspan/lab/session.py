@@ -25,8 +25,9 @@ from headspan.lab.saving import write_json_file
 from headspan.lab.scores import measured
 from headspan.lab.source import Source
 from headspan.lab.trainer import train
-from headspan.lab.transition import mean_interval, transition
+from headspan.lab.transition import transition
 from headspan.lenses.saving import without_nan
+from headspan.statistics import mean_interval
 from headspan.threads import one_thread
 
 FINAL_SEQUENCES, FINAL_SEED = 1_000, 2_000_000

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.subspaces import random_singular_values
+from headspan.statistics import empirical_p_value, random_singular_values
 
 LEVEL, DRAWS, SEED = 0.001, 2999, 0
 """The level is strict because a record asks at a hundred steps of a run."""
@@ -75,7 +75,7 @@ def spectral_split(values: Float[Tensor, " rank"], shape: tuple[int, int]) -> Sp
     relative = _log_ratios(values) / typical
     place = int(relative.argmax())
     gap = float(relative[place])
-    p = (1 + int((largest >= gap).sum())) / (1 + len(largest))
+    p = float(empirical_p_value(gap, largest.numpy()))
     top_ratio = float(values[0] / values[1]) if float(values[1]) > 0 else math.inf
     return Split(1, place + 1, gap, float(largest.median()), p, top_ratio)
 

@@ -40,7 +40,8 @@ from headspan.lab.sequences import Sequences
 from headspan.lab.sharpness import LossSurface
 from headspan.lab.source import Source
 from headspan.lab.swapping import swap_scores
-from headspan.lab.transition import ChangePoint, halfway, lag, transition
+from headspan.lab.transition import halfway, lag, transition
+from headspan.statistics import ChangePoint
 
 DISTANCES = (-2.0, -1.0, -0.5, -0.25, -0.1, -0.02, 0.0, 0.02, 0.1, 0.25, 0.5, 1.0, 2.0)
 STRETCHES = (1.0, 1.5, 2.0, 3.0)

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from headspan.finding import Finding
-from headspan.lab.transition import mean_interval
+from headspan.statistics import mean_interval
 
 LENS = "lab"
 AS_IT_IS, AT_RANDOM = "as it is", "as far at random"

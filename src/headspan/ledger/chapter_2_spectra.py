@@ -13,7 +13,7 @@ from headspan.ledger.claim import ClaimsOf
 from headspan.ledger.draws import Draws
 from headspan.ledger.kolmogorov import ks_distance
 from headspan.ledger.trial import Evidence, at_most, equals, mean_is, near
-from headspan.subspaces import mp_cdf, mp_edges, mp_typical, random_singular_values
+from headspan.statistics import mp_cdf, mp_edges, mp_typical, random_singular_values
 
 claim = ClaimsOf("003")
 

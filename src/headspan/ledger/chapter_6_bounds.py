@@ -11,7 +11,7 @@ from headspan.distributions import cosine_bound_violations, score_bound, score_m
 from headspan.ledger.claim import ClaimsOf
 from headspan.ledger.draws import Draws
 from headspan.ledger.trial import Evidence, Trial, at_most, equals, mean_is, near, same
-from headspan.subspaces import product_edge, random_product_singular_values, random_singular_values
+from headspan.statistics import product_edge, random_product_singular_values, random_singular_values
 
 claim = ClaimsOf("003")
 

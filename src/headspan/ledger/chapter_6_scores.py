@@ -12,7 +12,7 @@ from headspan.ledger.claim import ClaimsOf
 from headspan.ledger.draws import Draws
 from headspan.ledger.kolmogorov import ks_distance
 from headspan.ledger.trial import Evidence, at_least, at_most, equals, mean_is, near, variance_is
-from headspan.subspaces import random_singular_values
+from headspan.statistics import random_singular_values
 
 claim = ClaimsOf("003")
 COUNT = 200_000

@@ -25,21 +25,15 @@ from headspan.subspaces.distances import (
     spectral_distance,
 )
 from headspan.subspaces.factored import Factored
-from headspan.subspaces.free_product import product_edge
 from headspan.subspaces.kernels import projection_kernel, projection_kernel_table, projection_kernels
 from headspan.subspaces.lattice import complement, intersection, null_space, project, subspace_sum
-from headspan.subspaces.marchenko_pastur import mp_cdf, mp_density, mp_edges, mp_quantile, mp_typical
 from headspan.subspaces.null_angles import NullAngles, null_space_angles, shared_null_dimension
 from headspan.subspaces.overlap import pairwise_squared_overlap, squared_overlap_table, squared_overlaps
 from headspan.subspaces.random_angles import AngleChance, angle_chance, random_principal_angles
-from headspan.subspaces.random_spectra import random_product_singular_values, random_singular_values
 from headspan.subspaces.spectra import product_singular_values, singular_values, symmetric_eigenvalues
 from headspan.subspaces.subspace import Subspace, concatenated
-from headspan.subspaces.tracy_widom import TW_MEAN, TW_SD, tw_centre_scale, tw_log_upper_tail, tw_upper_tail
 
 __all__ = [
-    "TW_MEAN",
-    "TW_SD",
     "AngleChance",
     "Factored",
     "NullAngles",
@@ -57,11 +51,6 @@ __all__ = [
     "log_lower_tail",
     "log_upper_tail",
     "lower_tail",
-    "mp_cdf",
-    "mp_density",
-    "mp_edges",
-    "mp_quantile",
-    "mp_typical",
     "null_space",
     "null_space_angles",
     "numerical_rank",
@@ -72,7 +61,6 @@ __all__ = [
     "principal_cosines",
     "principal_sines",
     "procrustes_distance",
-    "product_edge",
     "product_singular_values",
     "project",
     "projection_distance",
@@ -80,8 +68,6 @@ __all__ = [
     "projection_kernel_table",
     "projection_kernels",
     "random_principal_angles",
-    "random_product_singular_values",
-    "random_singular_values",
     "random_subspaces",
     "shared_null_dimension",
     "singular_values",
@@ -90,8 +76,5 @@ __all__ = [
     "squared_overlaps",
     "subspace_sum",
     "symmetric_eigenvalues",
-    "tw_centre_scale",
-    "tw_log_upper_tail",
-    "tw_upper_tail",
     "upper_tail",
 ]

@@ -30,7 +30,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headspan.errors import ShapeError
-from headspan.subspaces.beta_tails import Array, log_betainc
+from headspan.statistics.tails import Array, log_betainc
 
 Dimension = int | Int[Tensor, "*_shape"]
 

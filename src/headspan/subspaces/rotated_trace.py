@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from headspan.subspaces.beta_tails import log_betainc
+from headspan.statistics.tails import log_betainc
 
 Array = Float[np.ndarray, "..."]
 Values = Array | float

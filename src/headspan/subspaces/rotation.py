@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.errors import ShapeError
-from headspan.subspaces.beta_tails import log_betainc
+from headspan.statistics.tails import log_betainc
 
 
 def energy_shares(values: Float[Tensor, "n p"]) -> Float[Tensor, "n p"]:

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headspan.subspaces import mp_cdf, mp_edges, product_singular_values, random_subspaces, singular_values
+from headspan.statistics import mp_cdf, mp_edges
+from headspan.subspaces import product_singular_values, random_subspaces, singular_values
 
 SIDES = st.integers(1, 12)
 

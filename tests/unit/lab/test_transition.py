@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from headspan.errors import HeadspanError
-from headspan.lab.transition import ChangePoint, change_point, halfway, lag, lags_over_seeds, mean_interval, transition
+from headspan.lab.transition import halfway, lag, lags_over_seeds, transition
+from headspan.statistics import ChangePoint, change_point, mean_interval
 
 STEPS = np.arange(0, 4001, 50.0)
 

@@ -11,6 +11,7 @@ import scipy.stats
 import torch
 
 from headspan.errors import ShapeError
+from headspan.statistics import log_betainc
 from headspan.subspaces import (
     angle_chance,
     chance_mean,
@@ -21,7 +22,6 @@ from headspan.subspaces import (
     random_principal_angles,
     upper_tail,
 )
-from headspan.subspaces.beta_tails import log_betainc
 
 
 def kernels(d: int, p: int, q: int, draws: int, seed: int = 0) -> torch.Tensor:

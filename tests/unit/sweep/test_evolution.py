@@ -14,10 +14,10 @@ from headspan.cli.main import app
 from headspan.errors import HeadspanError
 from headspan.figures import figures_of
 from headspan.findings import findings_of
+from headspan.statistics.change_points import explained_under_null
 from headspan.sweeps.evolution import as_json, evolution
 from headspan.sweeps.evolution import curves as curves_module
-from headspan.sweeps.evolution.axis import Axis
-from headspan.sweeps.evolution.change_points import change_points, explained_by_chance
+from headspan.sweeps.evolution.axis import Axis, step_changes
 from headspan.sweeps.evolution.curves import Curve, _distinct
 from headspan.sweeps.evolution.page import write_page
 from headspan.sweeps.evolution.wiring import _times
@@ -124,18 +124,18 @@ def test_chance_values_p_values_and_constants_are_no_quantities(course: xr.DataT
 def test_a_random_walk_passes_for_a_change_as_often_as_stated() -> None:
     random = np.random.default_rng(11)
     walks = random.normal(size=(60, 20)).cumsum(1)
-    p = change_points(walks, np.arange(20), walks=WALKS)["p_value"].values
+    p = step_changes(walks, np.arange(20), walks=WALKS)["p_value"].values
     share = np.mean(np.nan_to_num(p, nan=1.0) <= 0.05)
     assert share <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 60)
 
 
 def test_a_step_explains_most_of_a_random_walk_so_that_the_share_alone_proves_nothing() -> None:
-    shares = np.array(explained_by_chance(tuple(float(place) for place in range(20)), WALKS))
+    shares = np.array(explained_under_null(tuple(float(place) for place in range(20)), WALKS))
     assert np.median(shares[shares > 0]) > 0.7
 
 
 def test_seven_checkpoints_have_no_change_points() -> None:
-    points = change_points(np.array([[0.0, 0, 0, 0, 1, 1, 1]]), np.arange(7), walks=WALKS)
+    points = step_changes(np.array([[0.0, 0, 0, 0, 1, 1, 1]]), np.arange(7), walks=WALKS)
     assert np.isnan(points["change"].values).all()
 
 

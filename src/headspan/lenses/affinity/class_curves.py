@@ -10,7 +10,7 @@ import xarray as xr
 from sklearn.metrics import average_precision_score, precision_recall_curve
 
 from headspan.lenses.affinity.class_detection import head_scores, scored_metrics
-from headspan.lenses.affinity.nulls import Array
+from headspan.statistics.permutation import Array
 
 ANY = "any class"
 

@@ -24,8 +24,9 @@ from headspan.dims import COMPOSING, PAIR_DIMS, HeadLabel
 from headspan.lenses.affinity.edges import edges, pairing_node, pairings_of
 from headspan.lenses.affinity.head_classes import HeadClasses
 from headspan.lenses.affinity.lens import METRICS, VARIABLES
-from headspan.lenses.affinity.nulls import Array
 from headspan.lenses.affinity.wiring import wiring_graph
+from headspan.statistics import quantile_interval, resample_weights
+from headspan.statistics.permutation import Array
 
 
 @dataclass(frozen=True)
@@ -127,27 +128,18 @@ def _detection(
         return None
     precision, recall, _ = precision_recall_curve(truth, values)
     order = np.argsort(-values, kind="stable")
-    weights = _resampled(tuple(unit[order] for unit in units), draws, seed)
+    weights = resample_weights(tuple(unit[order] for unit in units), draws, seed)
     drawn = weighted_average_precision(truth[order], weights)
-    drawn = drawn[~np.isnan(drawn)]
-    low, high = np.quantile(drawn, [0.025, 0.975]) if drawn.size else (np.nan, np.nan)
+    low, high = quantile_interval(drawn)
     return Detection(
         *question,
         average_precision=float(average_precision_score(truth, values)),
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         pr_auc=float(auc(recall, precision)),
         base_rate=float(truth.mean()),
         positives=int(truth.sum()),
     )
-
-
-def _resampled(units: tuple[npt.NDArray[np.int64], ...], draws: int, seed: int) -> Array:
-    """How often each item counts when heads are drawn with replacement: the product over the heads it is made of."""
-    n_units = max(int(unit.max()) for unit in units) + 1
-    counts = np.random.default_rng(seed).multinomial(n_units, np.full(n_units, 1 / n_units), size=draws)
-    weights: Array = np.prod([counts[:, unit] for unit in units], axis=0).astype(float)
-    return weights
 
 
 def weighted_average_precision(truth: npt.NDArray[np.bool_], weights: Array) -> Array:

@@ -23,7 +23,7 @@ from headspan.dims import COMPOSING, HEAD, LAYER, PAIR_DIMS, HeadLabel
 from headspan.errors import ShapeError
 from headspan.lenses.affinity.edges import is_sketched, pairing_node, pairings_of, top_edges
 from headspan.lenses.affinity.lens import VARIABLES
-from headspan.lenses.affinity.nulls import Array
+from headspan.statistics.permutation import Array
 
 DEFINITIONS = ("excess", "kernel", "degree")
 

@@ -28,20 +28,19 @@ from headspan.heads.precision import FLOAT64_WIDTH, computing_dtype
 from headspan.lenses.affinity import sketch
 from headspan.lenses.affinity.circuits import measured_circuits
 from headspan.lenses.affinity.costs import Plan, affinity_plan, result_attributes, working_budget
-from headspan.lenses.affinity.nulls import (
-    Array,
-    Layers,
-    anticausal_p_values,
-    direction_test,
-    head_bootstrap_mean,
-    kl_from_chance,
-    layer_distance,
-    q_values,
-)
 from headspan.lenses.affinity.pair_tables import KernelTables, OverlapTables, kernel_tables, overlap_tables, roles_of
 from headspan.lenses.affinity.rounding import kernel_error
 from headspan.lenses.affinity.scores import Score, composition_scores, kernel_scores, pair_shape
 from headspan.lenses.affinity.spilling import spilled_kernel_tables, spilled_overlap_tables
+from headspan.statistics import (
+    bootstrap_mean_interval,
+    direction_test,
+    kl_from_normal,
+    layer_distance,
+    q_values,
+    reverse_order_p_values,
+)
+from headspan.statistics.permutation import Array, Layers
 from headspan.subspaces.overlap import Algorithm
 
 METRICS = ("pk", "cs")
@@ -216,7 +215,7 @@ def _significance(scores: Mapping[str, Score], distance: Layers, layers: Layers,
         if metric in scores:
             p_values[i, 0] = np.where(distance > 0, scores[metric].haar_p, np.nan)
             if pairing[0] != pairing[1]:
-                p_values[i, 1] = anticausal_p_values(scores[metric].values, layers)
+                p_values[i, 1] = reverse_order_p_values(scores[metric].values, layers)
     adjusted = np.stack([[q_values(by_null) for by_null in by_metric] for by_metric in p_values])
     dims = ("metric", "null", *PAIR_DIMS)
     return {"p_value": (dims, p_values), "q_value": (dims, adjusted)}
@@ -241,9 +240,9 @@ def _summary(
     values = composing[~np.isnan(composing)]
     if values.size == 0:
         return {"n_pairs": 0.0}
-    low, high = head_bootstrap_mean(composing, draws, seed)
+    low, high = bootstrap_mean_interval(composing, draws, seed)
     test = None if pairing[0] == pairing[1] else direction_test(score.values, layers, seed=seed)
-    kl = kl_from_chance(values, width, score.chance_mean, score.chance_std**2) if metric == "pk" else np.nan
+    kl = kl_from_normal(values, width, score.chance_mean, score.chance_std**2) if metric == "pk" else np.nan
     return {
         "n_pairs": float(values.size),
         "mean": float(values.mean()),

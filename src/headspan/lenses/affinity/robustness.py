@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 
 from headspan.dims import PAIR_DIMS
 from headspan.errors import FoldError, ShapeError
@@ -21,7 +20,8 @@ from headspan.heads.precision import computing_dtype
 from headspan.lenses.affinity import lens as affinity
 from headspan.lenses.affinity.edges import pairing_node, pairings_of
 from headspan.lenses.affinity.lens import METRICS, VARIABLES
-from headspan.lenses.affinity.nulls import Array
+from headspan.statistics import spearman
+from headspan.statistics.permutation import Array
 from headspan.subspaces import Subspace, projection_kernel
 from headspan.threads import one_thread
 
@@ -76,7 +76,7 @@ def agreement(a: Array, b: Array, top: int) -> tuple[float, int]:
         return np.nan, 0
     count = min(top, x.size)
     tops = [set(np.argsort(-values, kind="stable")[:count]) for values in (x, y)]
-    return float(stats.spearmanr(x, y).statistic), len(tops[0] & tops[1])
+    return float(spearman(x, y)), len(tops[0] & tops[1])
 
 
 def basis_sensitivity(

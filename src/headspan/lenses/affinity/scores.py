@@ -12,8 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.heads import Heads
-from headspan.lenses.affinity.nulls import Array
 from headspan.lenses.affinity.pair_tables import KernelTables, OverlapTables, roles_of
+from headspan.statistics.permutation import Array
 from headspan.subspaces import chance_mean, chance_variance, log_upper_tail
 from headspan.subspaces.rotation import energy_shares, log_rotation_tail, rotation_variance
 

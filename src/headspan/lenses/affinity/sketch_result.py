@@ -15,10 +15,10 @@ from torch import Tensor
 from headspan.dims import KV_ROLES, PAIR_DIMS
 from headspan.heads import Heads
 from headspan.lenses.affinity.certifying import Candidates
-from headspan.lenses.affinity.nulls import Array
 from headspan.lenses.affinity.pair_tables import roles_of
 from headspan.lenses.affinity.sketching import Estimates
 from headspan.lenses.affinity.verifying import Pair
+from headspan.statistics.permutation import Array
 from headspan.subspaces import chance_mean, chance_variance, log_upper_tail
 from headspan.subspaces.sketched import kernel_standard_error
 

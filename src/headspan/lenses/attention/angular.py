@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float
-from scipy import stats  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
+
+from headspan.statistics import standard_ranks
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -61,7 +62,7 @@ def angular_correlation(
     relative = pattern.double().numpy()[:, query, key] * (query + 1 if causal else 1)
     # As whole matrices, zero where there is no pair: rows and columns are dealt far quicker than single entries.
     attention = np.zeros((len(pattern), n, n))
-    attention[:, query, key] = _standardized(stats.rankdata(relative, axis=-1)) / len(query)
+    attention[:, query, key] = standard_ranks(relative) / len(query)
     flat = attention.reshape(len(pattern), -1).T
     ranks = np.stack([_rank_matrix(each.numpy(), query, key) for each in cosine])
     found: Array = ranks.reshape(len(ranks), -1) @ flat
@@ -77,12 +78,5 @@ def _rank_matrix(cosine: Array, query: Index, key: Index) -> Array:
     """Standardized ranks of the cosines over all pairs, as a symmetric matrix; dealing positions anew keeps them."""
     matrix = np.zeros(cosine.shape)
     # Rounding tells equal tokens apart, whose cosines are equal.
-    matrix[query, key] = matrix[key, query] = _standardized(stats.rankdata(np.round(cosine[query, key], 12)))
+    matrix[query, key] = matrix[key, query] = standard_ranks(np.round(cosine[query, key], 12))
     return matrix
-
-
-def _standardized(ranks: Array) -> Array:
-    """Ranks with mean 0 and variance 1; NaN where all are equal."""
-    spread = ranks.std(axis=-1, keepdims=True)
-    standard: Array = (ranks - ranks.mean(axis=-1, keepdims=True)) / np.where(spread > 0, spread, np.nan)
-    return standard

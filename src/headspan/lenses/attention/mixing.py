@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headspan.lenses.attention.statistics import uniform_pattern
 from headspan.runtime import Forward
-from headspan.subspaces.random_spectra import random_singular_values
+from headspan.statistics import random_singular_values
 from headspan.threads import one_thread
 
 TOLERANCE = 0.01

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headspan.lenses.attention.shots import OUTSIDE, Labels, ShotTokens
+from headspan.statistics import empirical_p_value
 
 Array = npt.NDArray[np.float64]
 
@@ -53,7 +54,7 @@ def within_shots(pattern: Array, tokens: ShotTokens) -> WithinShots:
     moves = [move for move in range(starts[-1] - len(tokens.shot) + 1, starts[1] - starts[0]) if move]
     moved = [_masses(pattern, _moved(tokens.shot, starts, inside, move))[0] for move in moves]
     null = np.stack(moved or [np.full_like(within, np.nan)])
-    p = (1 + (null >= within - 1e-12).sum(axis=0)) / (1 + len(null))
+    p = empirical_p_value(within, null, slack=1e-12)
     return WithinShots(within, across, null.mean(axis=0), null.std(axis=0), np.where(np.isnan(within), np.nan, p))
 
 

@@ -21,10 +21,10 @@ from headspan.heads import Heads
 from headspan.heads.memory import memory_bytes
 from headspan.lenses import affinity
 from headspan.lenses.affinity.edges import pairing_node, pairings_of
-from headspan.lenses.affinity.nulls import q_values
 from headspan.lenses.affinity.pair_tables import roles_of
 from headspan.lenses.affinity.scores import pair_shape
 from headspan.lenses.drift.perturbation import drift_test
+from headspan.statistics import q_values
 from headspan.subspaces import Subspace, orthonormal_basis, projection_kernels
 from headspan.subspaces.subspace import concatenated
 

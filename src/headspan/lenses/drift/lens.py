@@ -21,11 +21,11 @@ from torch import Tensor
 from headspan.dims import HEAD, KV_HEAD, LAYER, ROLES, Role, head_axis
 from headspan.errors import ShapeError
 from headspan.heads import HeadBlock, Heads
-from headspan.lenses.affinity.nulls import q_values
 from headspan.lenses.drift.matching import require_match
 from headspan.lenses.drift.motion import motion, motion_variables
 from headspan.lenses.drift.perturbation import chance_variables, drift_test, share_test
 from headspan.lenses.similarity.chance import distance_moments
+from headspan.statistics import q_values
 
 DOUBLE_WIDTH = 4096
 """Up to this d_model weights are read as float64."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from headspan.lenses.drift.motion import Motion, spectrum_ks
 from headspan.lenses.similarity.chance import z_score
+from headspan.statistics import prediction_tail
 from headspan.subspaces import chordal_distance, grassmann_distance
 from headspan.subspaces.random_perturbation import expected_perturbation_sines, random_perturbation
 
@@ -78,7 +79,7 @@ def drift_test(value: Array, mean: Array, sd: Array, draws: int) -> tuple[Array,
     changed.
     """
     z = z_score(value, mean, sd)
-    p_value = 2 * stats.t.sf(np.abs(z) / np.sqrt(1 + 1 / draws), draws - 1)
+    p_value = 2 * prediction_tail(np.abs(z), draws)
     return z, p_value
 
 

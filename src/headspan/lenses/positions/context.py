@@ -18,6 +18,8 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
+from headspan.statistics import empirical_p_value
+
 FEWEST_POSITIONS = 8
 OVERSAMPLED = 4
 DRAWS = 400
@@ -80,7 +82,7 @@ def sinusoids_against_chance(
     for name in ("r2", "concentration"):
         values, draw = found[name], noise[name]
         found[f"{name}_chance"] = np.full_like(values, draw.mean())
-        found[f"{name}_p_value"] = (1 + (draw[None, :] >= values[:, None]).sum(1)) / (1 + draws)
+        found[f"{name}_p_value"] = empirical_p_value(values, draw[:, None])
     return found
 
 

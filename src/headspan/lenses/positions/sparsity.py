@@ -19,6 +19,8 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Bool, Float
 
+from headspan.statistics import empirical_p_value
+
 MEASURES = ("participation", "coordinates_90", "gini")
 SPARSER_IS_LESS = {"participation": True, "coordinates_90": True, "gini": False}
 DRAWS = 2000
@@ -51,12 +53,11 @@ def sparsity_against_chance(
     out: dict[str, np.ndarray] = {}
     for name, values in found.items():
         draw = random[name]
-        sign = 1 if SPARSER_IS_LESS[name] else -1
-        as_sparse = (sign * draw[None, :] <= sign * values[:, None]).sum(1)
+        sign = -1 if SPARSER_IS_LESS[name] else 1
         out[name] = values
         out[f"{name}_chance"] = np.full_like(values, draw.mean())
         out[f"{name}_z"] = (values - draw.mean()) / draw.std() if draw.std() > 0 else np.full_like(values, np.nan)
-        out[f"{name}_p_value"] = (1 + as_sparse) / (1 + draws)
+        out[f"{name}_p_value"] = empirical_p_value(sign * values, sign * draw[:, None])
     return out
 
 
@@ -104,9 +105,9 @@ def shared_coordinates(
     sd = float(np.sqrt(size * (d - size) / (d - 1) * shares.var()))
     rng = np.random.default_rng(seed)
     random = np.array([shares[rng.permutation(d)[:size]].sum() for _ in range(draws)])
-    as_far = int((np.abs(random - chance) >= abs(energy - chance) - 1e-15).sum())
+    p_value = float(empirical_p_value(abs(energy - chance), np.abs(random - chance), slack=1e-15))
     z = (energy - chance) / sd if sd > 1e-12 else float("nan")
-    return SharedCoordinates(leverage, chosen, count_chance, energy, chance, z, (1 + as_far) / (1 + draws))
+    return SharedCoordinates(leverage, chosen, count_chance, energy, chance, z, p_value)
 
 
 def _holding(leverage: Float[np.ndarray, " d"]) -> Bool[np.ndarray, " d"]:

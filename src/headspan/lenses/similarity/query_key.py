@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headspan.lenses.affinity.nulls import q_values
 from headspan.lenses.similarity.chance import DRAWS, FEWEST_DRAWS, distance_moments, z_score
+from headspan.statistics import q_values
 from headspan.subspaces import (
     chance_mean,
     chance_variance,

@@ -20,7 +20,7 @@ from scipy import special  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
 
 from headspan.heads import Heads
-from headspan.lenses.affinity.nulls import q_values
+from headspan.statistics import q_values
 from headspan.subspaces import symmetric_eigenvalues
 
 Arrays = dict[str, np.ndarray]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from headspan.subspaces import (
+from headspan.statistics import (
     TW_MEAN,
     TW_SD,
     mp_cdf,
@@ -24,7 +24,7 @@ from headspan.subspaces import (
     product_edge,
     random_product_singular_values,
     random_singular_values,
-    tw_centre_scale,
+    tw_center_scale,
 )
 
 FEWEST = 4
@@ -104,7 +104,7 @@ def _largest(
     if drawn.shape[-1] < FEWEST:
         return float("nan"), float("nan")
     if inner is None:
-        centre, scale = tw_centre_scale(m, n)
+        centre, scale = tw_center_scale(m, n)
         wider = fitted**-2.0
         return centre * float(wider.mean()), float(np.hypot(scale, centre * wider.std() / TW_SD))
     square = (drawn[:, 0] / fitted) ** 2

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy import special  # type: ignore[import-untyped,unused-ignore]
 
 from headspan.lenses.spectra.law import Law, bulk_scale, law_of
-from headspan.subspaces import tw_log_upper_tail
+from headspan.statistics import tw_log_upper_tail
 
 LEVEL = 0.01
 """A singular value is a spike if even the largest of a random matrix reaches it with a probability below this."""

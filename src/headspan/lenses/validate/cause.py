@@ -26,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from scipy import stats  # type: ignore[import-untyped,unused-ignore]
 
 from headspan.lenses.intervene.divergence import full_logs, js_rows
 from headspan.lenses.validate.selection import SCORES, Pair
@@ -41,6 +40,7 @@ from headspan.runtime.interventions.messages import (
     obstacle_to_messages,
     readable_part,
 )
+from headspan.statistics import quantile_interval, spearman
 
 Array = npt.NDArray[np.float64]
 OUTCOMES = ("pattern_change", "pattern_excess", "loss_size", "loss_excess", "removed_share")
@@ -122,29 +122,18 @@ def rankings(effects: pd.DataFrame, draws: int, seed: int) -> pd.DataFrame:
             for score in SCORES:
                 for outcome in OUTCOMES:
                     known = own[[score, outcome]].dropna().to_numpy(np.float64)
-                    value, low, high = _bootstrapped(known, draws, generator)
+                    value, low, high = _rank_correlation(known, draws, generator)
                     names = {"pairing": str(pairing), "sample": sample, "score": score, "outcome": outcome}
                     rows.append({**names, "spearman": value, "low": low, "high": high, "pairs": len(known)})
     return pd.DataFrame(rows)
 
 
-def _bootstrapped(values: Array, draws: int, generator: np.random.Generator) -> tuple[float, float, float]:
+def _rank_correlation(values: Array, draws: int, generator: np.random.Generator) -> tuple[float, float, float]:
     if len(values) < FEWEST_PAIRS or (np.ptp(values, axis=0) == 0).any():
         return math.nan, math.nan, math.nan
     index = generator.integers(len(values), size=(draws, len(values)))
-    drawn = _spearman(values[index])
-    low, high = np.nanpercentile(drawn, [2.5, 97.5])
-    return float(_spearman(values[None])[0]), float(low), float(high)
-
-
-def _spearman(values: npt.NDArray[np.float64]) -> Array:
-    """Correlation of ranks over the second axis of [draw, pair, 2]; NaN where a column is constant."""
-    ranks = stats.rankdata(values, axis=1)
-    ranks = ranks - ranks.mean(1, keepdims=True)
-    spread = np.sqrt((ranks**2).sum(1).prod(-1))
-    product = (ranks[..., 0] * ranks[..., 1]).sum(1)
-    found: Array = np.where(spread > 0, product / np.where(spread > 0, spread, 1.0), np.nan)
-    return found
+    low, high = quantile_interval(spearman(*np.moveaxis(values[index], -1, 0)))
+    return float(spearman(*values.T)), low, high
 
 
 def obstacle_to_cause(model: RunnableModel) -> str | None:

@@ -2,11 +2,7 @@ r"""Do heads whose attention spaces lie close attend alike? Rank correlation ove
 
 1. Behaviour: the Jensen-Shannon divergence of two heads' attention rows, averaged over queries and token buffers.
 2. Geometry: the Grassmann distance of their attention spaces R_Q + R_K.
-3. Spearman's correlation of the two over all pairs. Pairs share heads, so its null is Mantel's: the heads of one of the
-   two tables dealt anew (two-sided). Its interval comes from resampling heads, pairs of a head with itself left out.
-4. Over all layers: the mean correlation, with heads dealt anew within every layer at once.
-
-Reference: Mantel (1967), The detection of disease clustering and a generalized regression approach.
+3. Spearman's correlation of the two over all pairs, with Mantel's test (`headspan.statistics.rank_correlation`).
 """
 
 from __future__ import annotations
@@ -15,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float
-from scipy import stats  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
 
 from headspan.heads import Heads
@@ -25,8 +20,6 @@ from headspan.lenses.similarity.spaces import space_blocks, space_choice
 from headspan.runtime import Forward
 
 Array = npt.NDArray[np.float64]
-FEWEST_HEADS = 4
-LEVEL = 0.95
 MEMORY = 2**30
 
 
@@ -51,60 +44,3 @@ def space_distances(heads: Heads) -> list[Array]:
         for place in range(len(block.layers)):
             tables.append(np.asarray(distance_table(block.attention[place], "grassmann", MEMORY)))
     return tables
-
-
-def mantel(distances: list[Array], behaviours: list[Array], permutations: int, seed: int) -> dict[str, Array]:
-    """Spearman's correlation per layer, its interval and p-value, and the mean over layers with its p-value.
-
-    Returns
-    -------
-    dict
-        `spearman`, `low`, `high`, `p_value` [layer], and `mean_spearman`, `mean_p_value` []: correlations in [-1, 1],
-        0 by chance; p-values in [1 / (permutations + 1), 1], of heads dealt anew. NaN where a layer has under 4 heads
-        or a table does not vary.
-    """
-    generator = np.random.default_rng(seed)
-    found = np.array([_spearman(d, b) for d, b in zip(distances, behaviours, strict=True)])
-    drawn = np.full((permutations, len(found)), np.nan)
-    intervals = np.full((len(found), 2), np.nan)
-    for place, (d, b) in enumerate(zip(distances, behaviours, strict=True)):
-        if np.isfinite(found[place]):
-            orders = [generator.permutation(len(d)) for _ in range(permutations)]
-            drawn[:, place] = [_spearman(d[np.ix_(order, order)], b) for order in orders]
-            intervals[place] = _interval(d, b, permutations, generator)
-    known = np.isfinite(found)
-    beyond = (np.abs(drawn) >= np.abs(found) - 1e-12).sum(0)
-    p_value = np.where(known, (1 + beyond) / (permutations + 1), np.nan)
-    mean = found[known].mean() if known.any() else np.nan
-    means = drawn[:, known].mean(1) if known.any() else np.array([])
-    mean_p = (1 + (np.abs(means) >= abs(mean) - 1e-12).sum()) / (permutations + 1) if known.any() else np.nan
-    return {
-        "spearman": found,
-        "low": intervals[:, 0],
-        "high": intervals[:, 1],
-        "p_value": p_value,
-        "mean_spearman": np.asarray(mean),
-        "mean_p_value": np.asarray(mean_p),
-    }
-
-
-def _spearman(d: Array, b: Array, keep: npt.NDArray[np.bool_] | None = None) -> float:
-    upper = np.triu(np.ones(d.shape, dtype=bool), 1) if keep is None else keep
-    x, y = d[upper], b[upper]
-    fine = np.isfinite(x) & np.isfinite(y)
-    if len(d) < FEWEST_HEADS or fine.sum() < 3 or np.ptp(x[fine]) == 0 or np.ptp(y[fine]) == 0:
-        return float("nan")
-    ranks = stats.rankdata(np.stack([x[fine], y[fine]]), axis=1)
-    return float(np.corrcoef(ranks)[0, 1])
-
-
-def _interval(d: Array, b: Array, draws: int, generator: np.random.Generator) -> tuple[float, float]:
-    """Percentiles over resampled heads."""
-    n, values = len(d), []
-    for _ in range(draws):
-        heads = np.sort(generator.integers(n, size=n))
-        keep = np.triu(heads[:, None] != heads[None, :], 1)
-        values.append(_spearman(d[np.ix_(heads, heads)], b[np.ix_(heads, heads)], keep))
-    tail = 50 * (1 - LEVEL)
-    low, high = np.nanpercentile(values, [tail, 100 - tail]) if np.isfinite(values).any() else (np.nan, np.nan)
-    return float(low), float(high)

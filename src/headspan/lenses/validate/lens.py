@@ -23,10 +23,11 @@ from headspan.heads import Heads
 from headspan.lenses import affinity
 from headspan.lenses.validate.buffers import token_buffers
 from headspan.lenses.validate.cause import causal_effects, obstacle_to_cause, rankings
-from headspan.lenses.validate.distance import mantel, pattern_divergences, space_distances
+from headspan.lenses.validate.distance import pattern_divergences, space_distances
 from headspan.lenses.validate.invariance import invariances
 from headspan.lenses.validate.selection import chosen_pairs
 from headspan.runtime import Forward, RunnableModel, forward
+from headspan.statistics import mantel
 
 COUNT, LENGTH = 8, 48
 STRONG, RANDOM, CONTROLS = 10, 30, 4

@@ -9,8 +9,8 @@ import xarray as xr
 
 from headspan._version import __version__
 from headspan.errors import HeadspanError
-from headspan.sweeps.evolution.axis import Axis
-from headspan.sweeps.evolution.change_points import WALKS, change_points
+from headspan.statistics.change_points import WALKS
+from headspan.sweeps.evolution.axis import Axis, step_changes
 from headspan.sweeps.evolution.curves import curve_dataset, curves
 from headspan.sweeps.evolution.summaries import drift_summary, spectra_summary
 from headspan.sweeps.evolution.wiring import wiring
@@ -83,5 +83,5 @@ def _checkpoints(lenses: xr.DataTree, model: str) -> xr.Dataset:
 
 def _quantities(lenses: xr.DataTree, model: str, steps: np.ndarray, walks: int) -> xr.Dataset:
     table = curve_dataset(list(curves(lenses, model)), steps)
-    points = change_points(table["value"].values, steps, walks).rename(curve="quantity")
+    points = step_changes(table["value"].values, steps, walks).rename(curve="quantity")
     return table.assign(points.data_vars).assign_attrs(points.attrs)

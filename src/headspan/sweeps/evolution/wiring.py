@@ -16,11 +16,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import xarray as xr
-from scipy.special import stdtr
 
 from headspan.dims import COMPOSING, PAIR_DIMS, HeadLabel
-from headspan.lenses.affinity.nulls import q_values
-from headspan.sweeps.evolution.change_points import change_points
+from headspan.statistics import prediction_tail, q_values
+from headspan.sweeps.evolution.axis import step_changes
 
 LEVEL, HELD = 0.05, 2
 MOST = 200
@@ -111,8 +110,8 @@ def tail_q(kernel: xr.DataArray, impossible: xr.DataArray) -> xr.DataArray:
         In [0, 1], NaN where the kernel is; by chance no pair has q <= 0.05 at 95 % of steps.
     """
     n = impossible.count(PAIR_DIMS)
-    spread = impossible.std(PAIR_DIMS, ddof=1) * np.sqrt(1 + 1 / n)
-    p = xr.apply_ufunc(stdtr, n - 1.0, -(kernel - impossible.mean(PAIR_DIMS)) / spread)
+    z = (kernel - impossible.mean(PAIR_DIMS)) / impossible.std(PAIR_DIMS, ddof=1)
+    p = xr.apply_ufunc(prediction_tail, z, n)
     rows: xr.DataArray = p.transpose("step", *PAIR_DIMS)
     return rows.copy(data=np.stack([q_values(row.ravel()).reshape(row.shape) for row in rows.values]))
 
@@ -130,7 +129,7 @@ def _dataset(table: pd.DataFrame, steps: np.ndarray, pairings: list[str], counts
     empty = np.zeros((0, len(steps)))
     score = np.stack(list(table["score"])) if len(table) else empty
     chance = np.stack(list(table["score_chance"])) if len(table) else empty
-    points = change_points(score, steps, walks).rename(curve="edge")
+    points = step_changes(score, steps, walks).rename(curve="edge")
     flat = {name: ("edge", table[name].to_numpy(dtype=kind)) for name, kind in _COLUMNS.items()}
     return points.assign(
         {

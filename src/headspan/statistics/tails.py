@@ -1,6 +1,6 @@
-"""Logarithms of the tails of a Beta law, good where the tails themselves are too small for a float.
+"""Tails of Beta and Student laws; those of Beta as logarithms, good where they are too small for a float.
 
-log I_x(a, b), the logarithm of the regularised incomplete Beta function, is
+log I_x(a, b), the logarithm of the regularized incomplete Beta function, is
 
 1. log(betainc) while that is comfortably above the smallest float;
 2. beyond, a log x + b log(1 - x) - log a - log B(a, b) + log(continued fraction), DLMF 8.17.22. The fraction
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy import special  # type: ignore[import-untyped,unused-ignore]
 
 Array = npt.NDArray[np.float64]
+Values = Array | float
 
 _SMALLEST = 1e-280
 _TERMS = 2000
@@ -76,3 +77,41 @@ def log_betainc(x: Array, y: Array, a: Array, b: Array) -> Array:
         front = a * np.log(x) + b * np.log(y) - np.log(a) - special.betaln(a, b)
         out[far] = front + np.log(_continued_fraction(x, a, b))
     return out
+
+
+def log_beta_tail(
+    value: Values, mean: Values, variance: Values, low: Values, high: Values, upper: bool = True
+) -> Array:
+    """log P(X >= value), or <= with `upper=False`, for X of a Beta law on [low, high] with this mean and variance.
+
+    Parameters
+    ----------
+    value, mean, variance, low, high
+        Numbers or arrays that broadcast.
+
+    Returns
+    -------
+    Array
+        In [-Inf, 0], the log of a uniform variable under that law; NaN where an argument is NaN and where there is no
+        such law: without width or variance, or with a variance that only the two ends could give.
+    """
+    value, mean, variance, low, high = np.broadcast_arrays(*map(np.asarray, (value, mean, variance, low, high)))
+    inside, width = (mean - low) * (high - mean), high - low
+    proper = (variance > 0) & (width > 0) & (inside > variance) & ~np.isnan(value)
+    value, mean, low, high, width = (part[proper] for part in (value, mean, low, high, width))
+    share, total = (mean - low) / width, inside[proper] / variance[proper] - 1
+    a, b = share * total, (1 - share) * total
+    x, y = np.clip((value - low) / width, 0, 1), np.clip((high - value) / width, 0, 1)
+    out = np.full(proper.shape, np.nan)
+    out[proper] = log_betainc(y, x, b, a) if upper else log_betainc(x, y, a, b)
+    return out
+
+
+def prediction_tail(z: Values, draws: Values) -> Array:
+    """P that one more draw of a normal law lies z standard deviations or more above the mean of `draws` others.
+
+    Mean and standard deviation are those of the sample, so z / sqrt(1 + 1/draws) follows Student's law with draws - 1
+    degrees of freedom. In [0, 1], uniform under the null; NaN for NaN.
+    """
+    tail: Array = special.stdtr(np.asarray(draws) - 1.0, -np.asarray(z) / np.sqrt(1 + 1 / np.asarray(draws)))
+    return tail

@@ -9,8 +9,8 @@ import pytest
 import scipy.integrate
 import torch
 
-from headspan.errors import ShapeError
-from headspan.subspaces import (
+from headspan.errors import ArgumentError
+from headspan.statistics import (
     TW_MEAN,
     TW_SD,
     mp_cdf,
@@ -21,7 +21,7 @@ from headspan.subspaces import (
     product_edge,
     random_product_singular_values,
     random_singular_values,
-    tw_centre_scale,
+    tw_center_scale,
     tw_log_upper_tail,
     tw_upper_tail,
 )
@@ -153,7 +153,7 @@ def test_the_tail_of_tracy_widom_goes_on_where_floats_end() -> None:
 @pytest.mark.parametrize(("m", "n"), [(64, 768), (100, 100)])
 def test_the_largest_singular_value_has_uniform_p_values_by_chance(m: int, n: int) -> None:
     draws = 1500
-    centre, scale = tw_centre_scale(m, n)
+    centre, scale = tw_center_scale(m, n)
     p = tw_upper_tail((random_singular_values(m, n, draws, seed=2)[:, 0] ** 2 - centre) / scale)
     assert float(p.mean()) == pytest.approx(0.5, abs=4 / math.sqrt(12 * draws) + 0.01)
     assert abs(int((p < 0.05).sum()) - 0.05 * draws) < 4 * math.sqrt(0.05 * draws)
@@ -173,12 +173,12 @@ def test_the_edge_of_a_product_is_that_of_the_free_product() -> None:
     [
         (lambda: mp_edges(0, 3), "at least one row and one column, found 0 x 3"),
         (lambda: mp_quantile(numbers(1.5), 3, 3), r"shares in \[0, 1\]"),
-        (lambda: tw_centre_scale(3, 0), "at least one row and one column, found 3 x 0"),
+        (lambda: tw_center_scale(3, 0), "at least one row and one column, found 3 x 0"),
         (lambda: product_edge(3, 3, 0), "sides of at least 1, found m=3, n=3, r=0"),
         (lambda: random_singular_values(3, 3, 0, 0), "need to be at least 1, found 0 draws"),
         (lambda: random_product_singular_values(3, 3, 0, 1, 0), "need to be at least 1"),
     ],
 )
 def test_empty_shapes_are_refused(call, message: str) -> None:
-    with pytest.raises(ShapeError, match=message):
+    with pytest.raises(ArgumentError, match=message):
         call()

@@ -1,7 +1,7 @@
 r"""The Tracy-Widom law of the largest singular value, and its tail far out.
 
 The largest eigenvalue of a real Wishart matrix (the largest squared singular value of an m x n matrix of standard
-normals), less a centre and over a scale, follows the law with distribution function (Ferrari and Spohn 2005)
+normals), less a center and over a scale, follows the law with distribution function (Ferrari and Spohn 2005)
 
     F_1(s) = det(1 - B_s),   B_s(x, y) = Ai(x + y + s) on L^2(0, inf).
 
@@ -11,7 +11,7 @@ normals), less a centre and over a scale, follows the law with distribution func
 3. Beyond the grid 1 - F_1(s) is half the integral of Ai from s on, up to a square of itself, and that has an
    asymptotic series, so the logarithm of a p-value is good however far out.
 
-Centre and scale are those of Ma (2012), which leave an error of order k^(-2/3) in the law. Its 95 and 99 % points are
+Center and scale are those of Ma (2012), which leave an error of order k^(-2/3) in the law. Its 95 and 99 % points are
 0.9793 and 2.0234, its mean -1.2065, its standard deviation 1.2680.
 """
 
@@ -26,7 +26,7 @@ from jaxtyping import Float
 from scipy import interpolate, special  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
 
 TW_MEAN, TW_SD = -1.2065335745820, 1.2680034489236
 """Of the law for real matrices (Bornemann 2010, table 9)."""
@@ -55,12 +55,12 @@ def tw_log_upper_tail(s: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     Parameters
     ----------
     s
-        Largest eigenvalues, centred and scaled (see `tw_centre_scale`); NaN stays NaN.
+        Largest eigenvalues, centered and scaled (see `tw_center_scale`); NaN stays NaN.
 
     Returns
     -------
     Tensor
-        float64, <= 0, finite for every finite s; log of a uniform variable by chance. Relative error of the
+        float64, <= 0, finite for every finite s; log of a uniform variable under the null. Relative error of the
         probability at most 1e-6 up to s = 8 and 2e-4 beyond.
 
     References
@@ -79,17 +79,17 @@ def tw_log_upper_tail(s: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def tw_upper_tail(s: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """P(TW_1 >= s), in [0, 1], uniform by chance; see `tw_log_upper_tail`."""
+    """P(TW_1 >= s), in [0, 1], uniform under the null; see `tw_log_upper_tail`."""
     return tw_log_upper_tail(s).exp()
 
 
-def tw_centre_scale(m: int, n: int) -> tuple[float, float]:
-    """Centre and scale of the largest squared singular value of an m x n matrix of standard normals.
+def tw_center_scale(m: int, n: int) -> tuple[float, float]:
+    """Center and scale of the largest squared singular value of an m x n matrix of standard normals.
 
     (sqrt(m - 1/2) + sqrt(n - 1/2))^2 and its root times (1 / sqrt(m - 1/2) + 1 / sqrt(n - 1/2))^(1/3), both > 0: Ma
     (2012), Accuracy of the Tracy-Widom limits for the extreme eigenvalues in white Wishart matrices.
     """
     if min(m, n) < 1:
-        raise ShapeError(f"a matrix needs at least one row and one column, found {m} x {n}")
+        raise ArgumentError(f"a matrix needs at least one row and one column, found {m} x {n}")
     a, b = math.sqrt(m - 0.5), math.sqrt(n - 0.5)
     return (a + b) ** 2, (a + b) * (1 / a + 1 / b) ** (1 / 3)

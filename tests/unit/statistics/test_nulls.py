@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from headspan.lenses.affinity.nulls import (
-    anticausal_p_values,
+from headspan.statistics import (
+    bootstrap_mean_interval,
     direction_test,
-    head_bootstrap_mean,
-    kl_from_chance,
+    kl_from_normal,
     q_values,
+    reverse_order_p_values,
 )
 
 
@@ -21,9 +21,9 @@ def table(layers: int = 4, heads: int = 3, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(layers, heads, layers, heads))
 
 
-def test_anticausal_p_values_are_their_definition() -> None:
+def test_reverse_order_p_values_are_their_definition() -> None:
     scores, layers = table(), np.array([0, 1, 2, 5])
-    found = anticausal_p_values(scores, layers)
+    found = reverse_order_p_values(scores, layers)
     for i, src in enumerate(layers):
         for j, dst in enumerate(layers):
             if src >= dst:
@@ -46,10 +46,10 @@ def test_anticausal_p_values_are_their_definition() -> None:
 def test_an_undefined_score_has_no_p_value_and_counts_for_no_other() -> None:
     scores, layers = table(), np.arange(4)
     scores[:, 1], scores[:, :, :, 1] = np.nan, np.nan
-    found = anticausal_p_values(scores, layers)
+    found = reverse_order_p_values(scores, layers)
     assert np.isnan(found[:, 1]).all()
     clean = np.delete(np.delete(scores, 1, axis=1), 1, axis=3)
-    expected = anticausal_p_values(clean, layers)
+    expected = reverse_order_p_values(clean, layers)
     np.testing.assert_allclose(np.delete(np.delete(found, 1, axis=1), 1, axis=3), expected)
 
 
@@ -71,11 +71,11 @@ def test_q_values_leave_undefined_pairs_alone() -> None:
     assert np.isnan(q_values(np.full(3, np.nan))).all()
 
 
-def test_kl_is_zero_for_what_chance_gives_and_large_for_what_it_does_not() -> None:
+def test_kl_is_zero_for_what_the_null_gives_and_large_for_what_it_does_not() -> None:
     drawn = np.random.default_rng(0).normal(5.33, 0.5, size=400_000)
-    assert kl_from_chance(drawn, 64, 5.33, 0.25) < 0.01
-    assert kl_from_chance(drawn + 3, 64, 5.33, 0.25) > 5
-    assert np.isnan(kl_from_chance(drawn, 64, 5.33, 0.0))
+    assert kl_from_normal(drawn, 64, 5.33, 0.25) < 0.01
+    assert kl_from_normal(drawn + 3, 64, 5.33, 0.25) > 5
+    assert np.isnan(kl_from_normal(drawn, 64, 5.33, 0.0))
 
 
 def test_the_direction_of_a_planted_asymmetry_is_found() -> None:
@@ -97,7 +97,7 @@ def test_intervals_resample_heads_and_cover_the_mean() -> None:
         scores = effect[:, :, None, None] + effect[None, None] + 0.1 * generator.normal(size=(4, 12, 4, 12))
         layers = np.arange(4)
         scores = np.where(layers[:, None, None, None] < layers[None, None, :, None], scores, np.nan)
-        low, high = head_bootstrap_mean(scores, draws=300, seed=seed)
+        low, high = bootstrap_mean_interval(scores, draws=300, seed=seed)
         covered += low <= 0.0 <= high
         widths.append(high - low)
         known = scores[~np.isnan(scores)]
@@ -107,5 +107,5 @@ def test_intervals_resample_heads_and_cover_the_mean() -> None:
 
 
 def test_nothing_to_resample_gives_no_interval() -> None:
-    low, high = head_bootstrap_mean(np.full((2, 2, 2, 2), np.nan), draws=5)
+    low, high = bootstrap_mean_interval(np.full((2, 2, 2, 2), np.nan), draws=5)
     assert np.isnan([low, high]).all()

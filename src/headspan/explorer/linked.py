@@ -11,7 +11,7 @@ from typing import Any
 
 from headspan.explorer.figure_block import plotly_script
 from headspan.explorer.html import Markup, element
-from headspan.explorer.inlined import scripts
+from headspan.explorer.html import scripts
 from headspan.explorer.page import page
 from headspan.explorer.store import Store, json_text
 

@@ -40,7 +40,7 @@ SCRIPTS = (
     "start_linked.js",
 )
 """In the order in which they run; each uses only what stands before it."""
-METRIC_NAMES = {"pk": "Projection kernel", "cs": "Composition score"}
+METRIC_NAMES = {"projection_kernel": "Projection kernel", "composition_score": "Composition score"}
 
 
 def linked_page(

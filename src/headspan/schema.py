@@ -24,7 +24,12 @@ DERIVED = {
     "log_p": "{}, natural logarithm of the p-value",
     "q": "{}, false-discovery rate (Benjamini-Hochberg)",
 }
-DERIVED_RANGES = {"z": "any number, 0 expected", "p": "[0, 1], uniform under the null", "log_p": "at most 0", "q": "[0, 1]"}
+DERIVED_RANGES = {
+    "z": "any number, 0 expected",
+    "p": "[0, 1], uniform under the null",
+    "log_p": "at most 0",
+    "q": "[0, 1]",
+}
 NULL_DIM = "null"
 
 

@@ -58,7 +58,9 @@ def _lens(attrs: dict[str, Any], place: Path) -> Lens:
     return lenses()[name]
 
 
-def upgraded(lens: Lens, nodes: dict[str, xr.Dataset], attrs: dict[str, Any]) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
+def upgraded(
+    lens: Lens, nodes: dict[str, xr.Dataset], attrs: dict[str, Any]
+) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Nodes of version 1, which were grids under other names, as this version writes them."""
     older = lens.part("older")
     renamed = lens.schema.renamed

@@ -1,11 +1,11 @@
 """Is the stream as good as Gaussian? Logits and attention entropy predicted from moments, beside measured ones.
 
-1. Sequences are sampled, and what every layer's attention reads is noted (`reading`).
+1. Sequences are sampled, and what every layer's attention reads is noted (`sequences`).
 2. On one half of them a Gaussian is fitted to queries and keys, for three kinds of pairs (`pairs`).
 3. From its moments alone: mean, spread and kurtosis of each head's logits (`prediction`), and its attention's entropy
-   (`attending`).
+   (`entropy`).
 4. On the other half the same is measured, and the two compared over the heads of each layer (`agreement`).
-5. How much neighbouring tokens say about each other, by the same picture (`information`).
+5. How much neighboring tokens say about each other, by the same picture (`information`).
 """
 
 from __future__ import annotations
@@ -19,68 +19,38 @@ from headspan.dims import HEAD, LAYER
 from headspan.heads import Heads
 from headspan.heads.projecting import projected
 from headspan.lenses.gaussian.agreement import explained, size_ratio, slope
-from headspan.lenses.gaussian.attending import bilinear_form, row_entropies, uniform_entropy
+from headspan.lenses.gaussian.entropy import bilinear_form, row_entropies, uniform_entropy
 from headspan.lenses.gaussian.information import information_at, leading_components
-from headspan.lenses.gaussian.pairs import PAIRS, SELF, QueriesAndKeys, distances, fitted, gaussian_sample, logits
+from headspan.lenses.gaussian.pairs import SELF, QueriesAndKeys, distances, fitted, gaussian_sample, logits
 from headspan.lenses.gaussian.prediction import LogitMoments, measured_logits, predicted_logits
-from headspan.lenses.gaussian.reading import Reads, sampled_reads
-from headspan.lenses.gaussian.tables import DISTANCE, MOMENTS, PAIR
+from headspan.lenses.gaussian.schema import MOMENTS, PAIRS
+from headspan.lenses.gaussian.sequences import Reads, sampled_reads
 from headspan.runtime import RunnableModel
 
+PAIR, DISTANCE = "pair", "distance"
 DRAWN = 128
 """Sequences drawn from the Gaussian for a head's predicted entropy."""
 LOOKED_AT = (1, 2, 4, 8, 16, 32)
 """Distances between tokens at which their mutual information is estimated."""
 
 
-def compute(
+def measure(
     heads: Heads,
     *,
-    running: RunnableModel | str | None = None,
+    running: RunnableModel | str,
     text: str | None = None,
     sequences: int = 64,
     length: int = 64,
     seed: int = 0,
 ) -> xr.Dataset:
-    """Predicted and measured logits and attention entropies of every head.
-
-    Parameters
-    ----------
-    heads
-        Of a model that can be run, or whose tables make up what layer 0 reads. Weights are taken as stored.
-    running
-        The same model, opened already; or in words why it is not to be run. By default it is run if it can be.
-    text
-        Windows of this text are the sequences; random tokens otherwise.
-    sequences, length
-        How many sequences, of how many tokens.
-    seed
-        Fixes tokens, the choice of windows, and Gaussian draws.
-
-    Returns
-    -------
-    Dataset
-        `logit_mean`, `logit_sd`, `logit_excess_kurtosis [layer, head, pair]` predicted and `..._measured`;
-        `entropy [layer, head]` in nats, predicted and measured, `entropy_uniform` the most it can be, which is chance
-        for a head that looks at nothing in particular; `logit_sd_r2`, `_slope`, `_ratio [layer, pair]` and
-        `entropy_r2` ... `[layer]`, R^2 in (-inf, 1], 0 for a constant guess, `..._all` over all heads;
-        `information [layer, distance]` in nats with `information_chance`.
-    """
+    """`headspan.gaussian` on heads; `running` is the same model opened, or in words why it cannot be run."""
     plain = heads.refolded("none").to("float64")
     found = sampled_reads(plain, running, text, sequences, length, seed)
     layers = [_layer(plain, layer, found, seed) for layer in found.layers]
     joined = xr.concat(layers, dim=LAYER, join="exact", combine_attrs="drop_conflicts", data_vars="all")
     result = joined.assign_coords({LAYER: list(found.layers)})
-    return _with_agreement(result).assign_attrs(
-        {
-            **heads.provenance(),
-            "lens": "gaussian",
-            "fold": "none",
-            "source": found.source,
-            "seed": seed,
-            "left_out": "; ".join(_left_out(heads, found)),
-        }
-    )
+    attrs = {"fold": "none", "source": found.source, "seed": seed, "left_out": "; ".join(_left_out(heads, found))}
+    return _with_agreement(result).assign_attrs(attrs)
 
 
 def _left_out(heads: Heads, found: Reads) -> list[str]:
@@ -136,7 +106,7 @@ def _information(reads: torch.Tensor) -> dict[str, Any]:
     deltas = [delta for delta in LOOKED_AT if delta < reads.shape[1]]
     rows = {
         name: [float(information_at(components, delta, related)) for delta in deltas]
-        for name, related in (("information", True), ("information_chance", False))
+        for name, related in (("information", True), ("information_null", False))
     }
     return {name: ((DISTANCE,), values) for name, values in rows.items()} | {DISTANCE: deltas}
 

@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headspan.errors import MissingTensor, ShapeError, UnsupportedModel
+from headspan.errors import ArgumentError, MissingTensor, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.entry import first_read
 from headspan.heads.projecting import projection_obstacle
-from headspan.runtime import RunnableModel, forward, obstacle_to_running, open_runnable
+from headspan.runtime import RunnableModel, forward
 
 AT_ONCE = 8
 """Sequences per run of the model."""
@@ -35,17 +35,12 @@ class Reads:
 
 
 def sampled_reads(
-    heads: Heads, running: RunnableModel | str | None, text: str | None, sequences: int, length: int, seed: int
+    heads: Heads, running: RunnableModel | str, text: str | None, sequences: int, length: int, seed: int
 ) -> Reads:
     """Reads of all layers from a run of the model where it can be run, else of layer 0 from its tables."""
-    if sequences < 4 or length < 4:
-        raise ShapeError(f"needed at least 4 sequences of at least 4 tokens, found {sequences} of {length}")
     obstacle = projection_obstacle(heads)
     if obstacle is not None:
         raise UnsupportedModel(f"logits cannot be predicted: {obstacle}")
-    if running is None:
-        reason = obstacle_to_running(heads.checkpoint, heads.stack.name)
-        running = reason or open_runnable(heads.checkpoint, stack=heads.stack.name)
     if isinstance(running, RunnableModel):
         tokens, words = _tokens(running, text, sequences, length, seed)
         return _run(running, heads, tokens, words)
@@ -59,15 +54,15 @@ def _tokens(
 ) -> tuple[Int[Tensor, "sequence position"], str]:
     limit = model.max_context
     if limit is not None and length > limit:
-        raise ShapeError(f"sequences of {length} tokens exceed the model's context of {limit}; ask for shorter ones")
+        raise ArgumentError(f"sequences of {length} tokens exceed the model's context of {limit}; ask for shorter ones")
     if text is None:
         return _drawn(model.n_tokens, sequences, length, seed), "random tokens"
     if model.tokenizer is None:
-        raise ShapeError(f"{model.tokenizer_problem}; leave the text out to use random tokens")
+        raise ArgumentError(f"{model.tokenizer_problem}; leave the text out to use random tokens")
     ids = model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     windows = len(ids) // length
     if windows < 4:
-        raise ShapeError(
+        raise ArgumentError(
             f"the text has {len(ids)} tokens, {windows} windows of {length}; needed at least 4: give a longer text, or "
             "shorter windows"
         )
@@ -101,7 +96,7 @@ def _run(model: RunnableModel, heads: Heads, tokens: Int[Tensor, "sequence posit
 
 
 def _row_entropy(logs: Float[Tensor, "sequence head query key"]) -> Float[Tensor, "sequence head query"]:
-    """Entropy of rows given as logarithms, normalised where a sink took a part of them."""
+    """Entropy of rows given as logarithms, normalized where a sink took a part of them."""
     logs = logs.double()
     logs = logs - logs.logsumexp(-1, keepdim=True)
     return -(logs.exp() * logs.masked_fill(logs == -torch.inf, 0.0)).sum(-1)
@@ -124,7 +119,7 @@ def _from_tables(heads: Heads, sequences: int, length: int, seed: int, reason: s
 def _places(heads: Heads, length: int) -> Float[Tensor, "position d_model"]:
     table = heads.W_pos
     if len(table) < length:
-        raise ShapeError(f"sequences of {length} tokens exceed the {len(table)} positions; ask for shorter ones")
+        raise ArgumentError(f"sequences of {length} tokens exceed the {len(table)} positions; ask for shorter ones")
     return table[:length].double()
 
 

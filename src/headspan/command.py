@@ -47,6 +47,8 @@ class Command:
     options: Mapping[str, Option] = field(default_factory=dict)
     arguments: Mapping[str, Option] = field(default_factory=dict)
     """Positional arguments after the model, by parameter of the lens's function."""
+    hidden: tuple[str, ...] = ()
+    """Parameters of the lens's function that only Python has."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def findings(result: Result) -> list[Finding]:
     """Findings of every question that applied."""
     found = [*_invariance(result)] if "invariance" in result else []
     found += [*_distance(result)] if "distance" in result else []
-    return found + ([*_control(result), *_result.table("rankings")] if "cause" in result else [])
+    return found + ([*_control(result), *_ranking(result)] if "cause" in result else [])
 
 
 def _invariance(result: Result) -> Iterator[Finding]:

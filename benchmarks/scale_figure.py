@@ -10,8 +10,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 import headspan
-from headspan.theme import BLUE, ORANGE, PURPLE, styled
 from headspan.lenses.affinity.costs import affinity_plan
+from headspan.theme import BLUE, ORANGE, PURPLE, styled
 
 if TYPE_CHECKING:
     from benchmarks.scale import Fit

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from headspan.lenses import compare
 from headspan.explorer.compare_page import write_compare_page
+from headspan.lenses import compare
 from tests.browser.chromium import opened
 from tests.unit.test_drift import gpt2, noisy
 

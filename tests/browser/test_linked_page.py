@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Browser
 
 import headspan
+from headspan.explorer.head_grid import HeadGrid
 from headspan.lenses import affinity, similarity
 from headspan.lenses.affinity.edges import edges
-from headspan.explorer.head_grid import HeadGrid
 from tests.browser.chromium import Watched, opened
 from tests.browser.synthetic_page import write_page
 from tests.browser.synthetic_results import random_detection

@@ -11,11 +11,11 @@ import pytest
 
 import headspan
 from headspan.checkpoint.families import FAMILIES
+from headspan.explorer import report
+from headspan.explorer.report import write_report
 from headspan.figures import figures_of
 from headspan.findings import findings_of
 from headspan.lenses import LENSES, Lens
-from headspan.explorer import report
-from headspan.explorer.report import write_report
 from tests.docs.pages import DOCS, blocks, run_page
 
 

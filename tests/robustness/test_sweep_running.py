@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import headspan
-from headspan.lenses import LENSES
 from headspan.explorer import subjects
+from headspan.lenses import LENSES
 from headspan.runtime import open_runnable
 from headspan.sweeps import open_store, run_sweep
 from headspan.threads import one_thread

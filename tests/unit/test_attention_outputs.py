@@ -12,16 +12,16 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import headspan
-from headspan.lenses.attention.command import attention as command
 from headspan.errors import HeadspanError, ShapeError, UnsupportedModel
+from headspan.explorer import report, subjects
+from headspan.explorer.report import write_report
 from headspan.figures import figures_of
 from headspan.findings import findings_of
 from headspan.lenses import LENSES, attention, obstacles
+from headspan.lenses.attention.command import attention as command
 from headspan.lenses.attention.few_shot import few_shot
 from headspan.lenses.attention.pairs import Pair
 from headspan.lenses.saving import save_result
-from headspan.explorer import report, subjects
-from headspan.explorer.report import write_report
 from headspan.runtime import encoded, open_runnable
 from tests.browser.page_elements import asks_nothing
 from tests.unit.running_models import TEXT, fresh, running

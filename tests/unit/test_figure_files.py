@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.errors import HeadspanError
-from headspan.theme import printed, styled
-from headspan.lenses import LENSES
 from headspan.explorer import figure_files, report
 from headspan.explorer.figure_files import PRINTED_SCALE, WIDTH, write_figure_files
+from headspan.lenses import LENSES
+from headspan.theme import printed, styled
 
 
 def figure() -> go.Figure:

@@ -13,6 +13,9 @@ import xarray as xr
 import headspan
 from headspan.dims import HeadLabel
 from headspan.errors import ShapeError
+from headspan.explorer.figure_block import figure_blocks
+from headspan.lenses import affinity
+from headspan.lenses.affinity.edges import edges
 from headspan.lenses.affinity.figures import (
     affinity_matrices,
     figures,
@@ -22,9 +25,6 @@ from headspan.lenses.affinity.figures import (
     wiring_diagram,
 )
 from headspan.lenses.affinity.wiring_places import bowed, ellipse_places, stopped
-from headspan.lenses import affinity
-from headspan.lenses.affinity.edges import edges
-from headspan.explorer.figure_block import figure_blocks
 
 ALL = [
     "Wiring diagram",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import headspan
+from headspan.explorer.figures_page import write_figures_page
 from headspan.findings import findings_of
 from headspan.lenses import similarity
-from headspan.explorer.figures_page import write_figures_page
 from tests.browser.page_elements import asks_nothing, page_elements
 
 

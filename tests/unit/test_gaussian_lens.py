@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 import headspan
 from headspan.cli.main import app
+from headspan.distributions import score_moments
 from headspan.errors import ShapeError, UnsupportedModel
 from headspan.figures import figures_of
 from headspan.findings import findings_of
-from headspan.distributions import score_moments
 from headspan.heads import Heads
-from headspan.heads.projecting import projected
+from headspan.heads.logits import queries_or_keys
 from headspan.lenses import gaussian, obstacles
 from headspan.lenses.gaussian import lens as lens_module
 from headspan.lenses.gaussian.agreement import explained, size_ratio, slope
@@ -84,7 +84,7 @@ def test_moments_fitted_on_queries_are_the_images_of_the_streams(demo: Heads) ->
     heads = demo.to("float64")
     generator = torch.Generator().manual_seed(1)
     reads = torch.randn(40, 12, heads.d_model, generator=generator, dtype=torch.float64)
-    q, k = projected(heads, "Q", 0, reads), projected(heads, "K", 0, reads)
+    q, k = queries_or_keys(heads, "Q", 0, reads), queries_or_keys(heads, "K", 0, reads)
     sample = QueriesAndKeys(q, k.repeat_interleave(q.shape[1] // k.shape[1], dim=1))
     ours = fitted(sample, "neighbour")
     x, y = reads[:, 1:], reads[:, :-1]

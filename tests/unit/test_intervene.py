@@ -18,10 +18,10 @@ from headspan.cli.main import app
 from headspan.demo import demo_folder
 from headspan.dims import HeadLabel
 from headspan.errors import HeadspanError, ShapeError
-from headspan.lenses.intervene.figures import figures
-from headspan.lenses.intervene.findings import findings
 from headspan.lenses import intervene
 from headspan.lenses.intervene.divergence import full_logs, js_rows, kl_rows
+from headspan.lenses.intervene.figures import figures
+from headspan.lenses.intervene.findings import findings
 from headspan.runtime import RunnableModel, encoded, forward, open_runnable
 from headspan.runtime.detectors import repeated_tokens
 from headspan.runtime.interventions import (

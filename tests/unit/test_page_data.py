@@ -13,7 +13,6 @@ import pytest
 import xarray as xr
 
 import headspan
-from headspan.lenses import LENSES, affinity
 from headspan.explorer.chapters import CHAPTERS, chapters_of
 from headspan.explorer.grid_table import grid_table
 from headspan.explorer.head_text import linked_text
@@ -22,6 +21,7 @@ from headspan.explorer.methods import methods
 from headspan.explorer.pair_table import pair_table
 from headspan.explorer.store import Store
 from headspan.explorer.tables import PageTable, table_record
+from headspan.lenses import LENSES, affinity
 from tests.browser.page_elements import page_elements
 
 

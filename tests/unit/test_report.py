@@ -13,8 +13,6 @@ from plotly.offline import get_plotlyjs
 
 import headspan
 from headspan.errors import DegenerateSubspace, HeadspanError
-from headspan.finding import Finding
-from headspan.lenses import LENSES, Lens
 from headspan.explorer import report
 from headspan.explorer.figure_block import figure_blocks
 from headspan.explorer.findings_section import SHOWN, finding_block, findings_section
@@ -22,6 +20,8 @@ from headspan.explorer.html import element
 from headspan.explorer.inlined import asset
 from headspan.explorer.linked import SCRIPTS
 from headspan.explorer.report import write_report
+from headspan.finding import Finding
+from headspan.lenses import LENSES, Lens
 from headspan.runtime import obstacles as obstacles_module
 from tests.browser.page_elements import Element, asks_nothing, page_elements
 

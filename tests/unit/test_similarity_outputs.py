@@ -15,12 +15,12 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import headspan
-from headspan.lenses.similarity.command import similarity as command
-from headspan.errors import FoldError, HeadspanError, ShapeError
+from headspan.errors import ArgumentError, HeadspanError, ShapeError
 from headspan.figures import figures_of, theme
 from headspan.findings import findings_of
 from headspan.lenses import similarity
 from headspan.lenses.saving import save_result
+from headspan.lenses.similarity.command import similarity as command
 from tests.unit.test_similarity import columns, gpt2, tiny
 
 
@@ -190,7 +190,7 @@ def test_the_command_writes_json_and_files(stories: Path, tmp_path: Path) -> Non
     [
         (["--space", "cube"], ShapeError, "space 'cube' is unknown"),
         (["--metric", "cube"], ShapeError, "metric 'cube' is unknown"),
-        (["--fold", "cube"], FoldError, "fold='cube' is unknown"),
+        (["--fold", "cube"], ArgumentError, "fold='cube' is unknown"),
         (["-o", "result.xls", "--within-layers"], HeadspanError, "cannot write 'result.xls'"),
     ],
 )

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import headspan
-from headspan.lenses import LENSES, compare
 from headspan.explorer import report
 from headspan.explorer.compare_page import compare_page
 from headspan.explorer.report import write_report
+from headspan.lenses import LENSES, compare
 from tests.families.tiny_models import COMMON, Case
 from tests.unit.test_drift import noisy
 

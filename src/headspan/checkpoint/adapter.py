@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headspan.checkpoint.config import MAX_WIDTH, Config, read_json
-from headspan.checkpoint.folder import safe_path
-from headspan.checkpoint.local_files import LocalFiles
+from headspan.checkpoint.formats.local_files import LocalFiles, safe_path
+from headspan.checkpoint.formats.tensors import TensorInfo, TensorStore
 from headspan.checkpoint.stored_stack import check_shape
-from headspan.checkpoint.tensors import TensorInfo, TensorStore
 from headspan.errors import CheckpointError, UnsupportedModel
 
 if TYPE_CHECKING:

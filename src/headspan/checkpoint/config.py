@@ -3,6 +3,11 @@
 Fields are asked for by name (with the older spellings of the same field) and come back checked: present, of the right
 type, within limits that no real model exceeds. Nothing downstream has to wonder whether `num_hidden_layers` is a
 thousand million or a string.
+
+`transformers` writes a config inside another one without the fields that have their default, so that the `text_config`
+of a published LLaVA does not even say how many layers it has. The defaults stand in `config_defaults.json`, for the
+fields that headspan asks for; a test holds them against `transformers`, and `python -m tests.families.config_defaults`
+writes them anew. A config that is a file of its own must say everything itself: what it lacks is an error there.
 """
 
 from __future__ import annotations
@@ -10,6 +15,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +133,16 @@ class Config:
 def _short(value: object) -> str:
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "an integer of over 30 digits"
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+@cache
+def defaults() -> dict[str, dict[str, Any]]:
+    """Fields and their defaults, by model_type."""
+    text = files("headspan.checkpoint").joinpath("config_defaults.json").read_text(encoding="utf-8")
+    loaded: dict[str, dict[str, Any]] = json.loads(text)
+    return loaded
+
+
+def with_defaults(config: Config) -> Config:
+    """A nested config with its omitted fields filled in."""
+    return Config({**defaults().get(config.model_type, {}), **config.fields}, config.place)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.distributions import data_dependence, energy_rank, pattern_rank, random_pattern
+from headspan.errors import DegenerateSubspace, ShapeError
 
 
 def seeded(seed: int) -> torch.Generator:

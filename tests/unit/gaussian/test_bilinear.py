@@ -9,7 +9,6 @@ import pytest
 import scipy.stats
 import torch
 
-from headspan.errors import ShapeError
 from headspan.distributions import (
     cosine_bound_violations,
     mixture_score_moments,
@@ -21,6 +20,7 @@ from headspan.distributions import (
     sphere_score_moments,
     symmetric_score_bound,
 )
+from headspan.errors import ShapeError
 from headspan.subspaces import Factored
 from tests.unit.gaussian.moments import covariances, normal, numbers
 

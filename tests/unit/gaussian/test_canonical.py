@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cross_decomposition import CCA
 
-from headspan.errors import ShapeError
 from headspan.distributions import canonical_correlations, entropy, mutual_information, total_correlation
+from headspan.errors import ShapeError
 from tests.unit.gaussian.moments import covariances, flat_covariance, normal, numbers
 
 

@@ -14,7 +14,6 @@ from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy as scipy_entropy
 from scipy.stats import norm
 
-from headspan.errors import ShapeError
 from headspan.distributions import (
     discrete_entropy,
     discrete_jsd,
@@ -22,6 +21,7 @@ from headspan.distributions import (
     jensen_shannon,
     moment_matched_jsd,
 )
+from headspan.errors import ShapeError
 from tests.unit.gaussian.moments import covariances, flat_covariance, normal, numbers, stream
 
 

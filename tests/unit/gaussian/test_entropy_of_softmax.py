@@ -11,7 +11,6 @@ import scipy.special
 import scipy.stats
 import torch
 
-from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.distributions import (
     expected_collision,
     expected_entropy,
@@ -20,6 +19,7 @@ from headspan.distributions import (
     sampled_entropy,
     softmax_entropy,
 )
+from headspan.errors import DegenerateSubspace, ShapeError
 
 
 def numbers(*values: float) -> torch.Tensor:

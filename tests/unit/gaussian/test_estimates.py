@@ -9,7 +9,6 @@ import pytest
 import torch
 from sklearn.covariance import ledoit_wolf, oas
 
-from headspan.errors import ShapeError
 from headspan.distributions import (
     entropy,
     entropy_estimate,
@@ -18,6 +17,7 @@ from headspan.distributions import (
     sample_moments,
     shrunk_covariance,
 )
+from headspan.errors import ShapeError
 from tests.unit.gaussian.moments import covariances, normal, numbers
 
 

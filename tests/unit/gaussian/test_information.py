@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 from torch.distributions import MultivariateNormal
 
-from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.distributions import (
     cross_entropy,
     entropy,
@@ -21,6 +20,7 @@ from headspan.distributions import (
     mapped,
     pairwise_kl_divergence,
 )
+from headspan.errors import DegenerateSubspace, ShapeError
 from tests.unit.gaussian.moments import covariances, flat_covariance, normal, numbers
 
 

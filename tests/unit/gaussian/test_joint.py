@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from headspan.errors import HeadspanError
 from headspan.distributions import (
     JointGaussian,
     SampledJoint,
@@ -21,6 +20,7 @@ from headspan.distributions import (
     token_entropies,
     token_moments,
 )
+from headspan.errors import HeadspanError
 from tests.unit.gaussian.moments import covariances, normal, numbers, stream
 
 A = numbers(0.7, 0.2, 0.1, 0.0, 0.5, 0.5, 0.2, 0.2, 0.6).reshape(3, 3)

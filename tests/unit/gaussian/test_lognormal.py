@@ -10,7 +10,6 @@ import scipy.special
 import scipy.stats
 import torch
 
-from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.distributions import (
     fenton_wilkinson,
     fenton_wilkinson_distance,
@@ -21,6 +20,7 @@ from headspan.distributions import (
     sphere_ratio_mean,
     sphere_ratio_variance,
 )
+from headspan.errors import DegenerateSubspace, ShapeError
 
 
 def numbers(*values: float) -> torch.Tensor:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.distributions import (
     AttentionWeights,
     attention_layer,
@@ -28,6 +27,7 @@ from headspan.distributions import (
     token_rank,
     token_residual,
 )
+from headspan.errors import DegenerateSubspace, ShapeError
 
 
 def seeded(seed: int) -> torch.Generator:

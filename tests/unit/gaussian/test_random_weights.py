@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from headspan.errors import ShapeError
 from headspan.distributions import (
     aligned_trace_variance,
     best_alignment,
@@ -17,6 +16,7 @@ from headspan.distributions import (
     singular_vector_bound,
 )
 from headspan.distributions.random_matrices import BEST_ONE_SIDE, SAME_TURN
+from headspan.errors import ShapeError
 from headspan.subspaces import random_singular_values
 from tests.unit.gaussian.moments import normal, stream
 

@@ -10,7 +10,6 @@ import scipy.integrate
 import scipy.stats
 import torch
 
-from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.distributions import (
     layer_norm,
     layer_norm_moments,
@@ -18,6 +17,7 @@ from headspan.distributions import (
     rectified_mean,
     rectified_variance,
 )
+from headspan.errors import DegenerateSubspace, ShapeError
 
 
 def numbers(*values: float) -> torch.Tensor:

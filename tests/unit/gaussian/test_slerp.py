@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.distributions import angle_between, random_pairs, slerp, slerp_velocity, slerp_weights
+from headspan.errors import DegenerateSubspace, ShapeError
 
 
 def numbers(*values: float) -> torch.Tensor:

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
-from headspan.errors import DegenerateSubspace, ShapeError
 from headspan.distributions import (
     cosine_fit,
     exp_departure,
@@ -26,6 +25,7 @@ from headspan.distributions import (
     softmax_path,
     sphere_alignment,
 )
+from headspan.errors import DegenerateSubspace, ShapeError
 
 TIMES = torch.linspace(0, 1, 21, dtype=torch.float64)
 

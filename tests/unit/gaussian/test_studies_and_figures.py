@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from headspan.distributions import entropy_study, expected_entropy, path_study, random_layers, token_course
 from headspan.errors import ShapeError
 from headspan.ledger.mixture_figure import entropy_over_variance, token_courses
 from headspan.ledger.slerp_figure import divergence_along_paths
-from headspan.distributions import entropy_study, expected_entropy, path_study, random_layers, token_course
 
 
 def test_a_study_of_paths_holds_the_average_against_its_law() -> None:

@@ -13,17 +13,17 @@ import pytest
 import xarray as xr
 
 import headspan
+from headspan.explorer.lab_report import lab_section
+from headspan.explorer.store import Store
 from headspan.figures import figures_of
 from headspan.findings import findings_of
-from headspan.ledger import examined, ledger
 from headspan.lab import training_studies
 from headspan.lab.lens_series import along, lens_series, write_series
 from headspan.lab.plateau import RESTARTS
 from headspan.lab.recipe import preset
 from headspan.lab.session import Run
 from headspan.lab.trainer import train
-from headspan.explorer.lab_report import lab_section
-from headspan.explorer.store import Store
+from headspan.ledger import examined, ledger
 
 
 def test_the_smoke_preset_learns_to_copy_in_and_out_of_distribution(trained: Run) -> None:

@@ -9,10 +9,10 @@ import pytest
 import xarray as xr
 
 from headspan.errors import HeadspanError
-from headspan.lab.study_figures import study_figures
-from headspan.lab.study_findings import study_findings
 from headspan.lab.session import run_once
 from headspan.lab.study import kept_studies
+from headspan.lab.study_figures import study_figures
+from headspan.lab.study_findings import study_findings
 from headspan.lab.training_studies import keep_study
 from tests.unit.lab.small import tiny_recipe
 

@@ -17,19 +17,21 @@ from huggingface_hub import try_to_load_from_cache
 
 from headspan.checkpoint.adapter import CONFIG as ADAPTER
 from headspan.checkpoint.config import MAX_JSON_BYTES, Config, json_object
-from headspan.checkpoint.folder import folder_config, listed, weight_files, weight_names
-from headspan.checkpoint.hub.attempts import Attempts, check_put_off
-from headspan.checkpoint.hub.cache_folder import CacheFolder, save
-from headspan.checkpoint.hub.connection import Connection
-from headspan.checkpoint.hub.download import Download
-from headspan.checkpoint.hub.extents import Extents
-from headspan.checkpoint.hub.failures import Interrupted, NoSuchModel, Unreachable, not_the_hub, refusal
+from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, listed, weight_files, weight_names
+from headspan.checkpoint.formats.tensors import TensorStore
+from headspan.checkpoint.hub import HubReference
+from headspan.checkpoint.hub.cache import CacheFolder, Extents, Listing, parse_listing, save
+from headspan.checkpoint.hub.connection import Connection, Download, check_put_off
 from headspan.checkpoint.hub.hub_files import HubFiles
-from headspan.checkpoint.hub.listing import Listing, parsed_listing
+from headspan.checkpoint.hub.patience import (
+    Attempts,
+    Interrupted,
+    NoSuchModel,
+    Unreachable,
+    not_the_hub,
+    refusal,
+)
 from headspan.checkpoint.hub.ranged_file import RangedFile
-from headspan.checkpoint.hub.reference import HubReference
-from headspan.checkpoint.local_files import LocalFiles
-from headspan.checkpoint.tensors import TensorStore
 from headspan.errors import CheckpointError, HubError
 
 BESIDE_THE_WEIGHTS = (
@@ -68,7 +70,7 @@ def open_hub_model(reference: HubReference) -> HubModel:
         if downloaded is not None:
             return _local_model(downloaded)
         try:
-            listing = _asked_listing(connection, reference)
+            listing = _ask_for_listing(connection, reference)
             cache.remember(reference, listing)
         except (Unreachable, NoSuchModel) as problem:
             downloaded = _downloaded(reference.repo, reference.revision)
@@ -83,7 +85,7 @@ def open_hub_model(reference: HubReference) -> HubModel:
     return _RemoteRepository(connection, cache, reference.repo, listing).model()
 
 
-def _asked_listing(connection: Connection, reference: HubReference) -> Listing:
+def _ask_for_listing(connection: Connection, reference: HubReference) -> Listing:
     """What the Hub says a revision holds."""
     repo, revision = reference.repo, reference.revision
     url = f"{connection.endpoint}/api/models/{repo}/revision/{quote(revision, safe='')}?blobs=true"
@@ -97,9 +99,9 @@ def _asked_listing(connection: Connection, reference: HubReference) -> Listing:
                 if answer.status != 200:
                     raise not_the_hub(answer.host, f"it answered {answer.status}")
                 content = b"".join(answer.chunks(MAX_JSON_BYTES))
-            return parsed_listing(json_object(content, "the list of files"), connection.host)
+            return parse_listing(json_object(content, "the list of files"), connection.host)
         except Interrupted as problem:
-            attempts.failed(problem)
+            attempts.wait(problem)
         except HubError:
             raise
         except CheckpointError as problem:
@@ -140,8 +142,8 @@ class _RemoteRepository:
                 f"'{self.repo}' is an adapter of another model; download it "
                 f"(`hf download {self.repo} --local-dir NAME`) and open that folder"
             )
-        names = weight_names(self.listing.files, lambda name: self._json(name), f"'{self.repo}'")
-        store = HubFiles.of([self._file(name) for name in names], self.connection.traffic)
+        names = weight_names(self.listing.files, self._json, f"'{self.repo}'")
+        store = HubFiles.of([self._file(name) for name in names], self.connection)
         return HubModel(store, self.listing.commit, self._config, self._folder)
 
     def _file(self, name: str) -> RangedFile:

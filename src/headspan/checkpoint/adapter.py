@@ -95,14 +95,14 @@ class MergedAdapter:
         parts = self.adapter.read([part for change in changed.values() for part in change.parts])
         tensors = self.base.read(names)
         for name, change in changed.items():
-            tensors[name] = self._changed(tensors[name], [parts[part] for part in change.parts], change.scale)
+            tensors[name] = self._merge(tensors[name], [parts[part] for part in change.parts], change.scale)
         return tensors
 
     def content_hash(self) -> str:
         both = f"{self.base.content_hash()} {self.adapter.content_hash()}"
         return f"sha256-of-base-and-adapter:{hashlib.sha256(both.encode()).hexdigest()}"
 
-    def _changed(self, weight: torch.Tensor, parts: list[torch.Tensor], scale: float) -> torch.Tensor:
+    def _merge(self, weight: torch.Tensor, parts: list[torch.Tensor], scale: float) -> torch.Tensor:
         import torch
 
         if len(parts) == 1:

@@ -122,8 +122,6 @@ class Checkpoint:
             "500MB"; those not used for longest are let go of first, and 0 keeps none.
         """
         # The one place that looks down the list of layers: users ask a checkpoint for its heads (decision 0002).
-        from headspan.heads import Heads
+        from headspan.heads import Heads, WeightReader
 
-        return Heads.of(
-            self, layers=layers, dtype=dtype, device=device, fold=fold, center=center, stack=stack, cache=cache
-        )
+        return Heads.of(WeightReader.of(self, stack, dtype, device, fold, center), layers, cache)

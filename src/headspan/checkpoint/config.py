@@ -32,17 +32,13 @@ MAX_NUMBER = 1e30
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`; anything else is a CheckpointError that names the file."""
     try:
-        check_json_size(path.stat().st_size, path.name)
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            raise CheckpointError(f"{path.name} is {size:,} bytes long; no real one exceeds {MAX_JSON_BYTES:,}")
         content = path.read_bytes()
     except OSError as problem:
         raise CheckpointError(f"{path.name} cannot be read as JSON: {problem}") from problem
     return json_object(content, path.name)
-
-
-def check_json_size(size: int, place: str) -> None:
-    """Refuse a JSON file that is longer than any real one, before it is read."""
-    if size > MAX_JSON_BYTES:
-        raise CheckpointError(f"{place} is {size:,} bytes long; no real one exceeds {MAX_JSON_BYTES:,}")
 
 
 def json_object(content: bytes, place: str) -> dict[str, Any]:
@@ -76,7 +72,7 @@ class Config:
         """The first of these fields that is there and not null, or None."""
         return next((self.fields[name] for name in names if self.fields.get(name) is not None), None)
 
-    def updated(self, fields: Mapping[str, Any]) -> Config:
+    def with_fields(self, fields: Mapping[str, Any]) -> Config:
         """The same config with some fields replaced."""
         return replace(self, fields={**self.fields, **fields})
 

@@ -13,7 +13,7 @@ from headspan.checkpoint.config import Config, read_json
 from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, weight_files
 from headspan.checkpoint.formats.tensors import InMemory, TensorStore
 from headspan.checkpoint.hub import HubReference, hub_reference
-from headspan.checkpoint.recognition import described_stacks, language_config
+from headspan.checkpoint.recognition import language_config, stored_stacks
 from headspan.demo import demo_folder
 from headspan.errors import CheckpointError, HeadspanError
 
@@ -124,7 +124,7 @@ def _checkpoint(
     source: str, config: Config, store: TensorStore, revision: str | None = None, folder: Folder = None
 ) -> Checkpoint:
     config = language_config(config)
-    return Checkpoint(source, config, store, described_stacks(source, config, store.infos), revision, folder)
+    return Checkpoint(source, config, store, stored_stacks(source, config, store.infos), revision, folder)
 
 
 def _snapshot_revision(folder: Path) -> str | None:

@@ -43,11 +43,11 @@ def language_config(config: Config) -> Config:
     return config
 
 
-def described_stacks(source: str, config: Config, infos: Mapping[str, TensorInfo]) -> dict[str, StoredStack]:
+def stored_stacks(source: str, config: Config, infos: Mapping[str, TensorInfo]) -> dict[str, StoredStack]:
     """Every stack that is there, its attention held against the config."""
     method = packed_format(config, infos)
     describe = FAMILIES.get(config.model_type)
-    described = describe(config) if describe is not None else _guessed(source, config, infos)
+    described = describe(config) if describe is not None else _guess(source, config, infos)
     stacks: dict[str, StoredStack] = {}
     for stack in described:
         names = StoredNames.of(infos, stack, f"'{source}'")
@@ -59,10 +59,10 @@ def described_stacks(source: str, config: Config, infos: Mapping[str, TensorInfo
     return stacks
 
 
-def _guessed(source: str, config: Config, infos: Mapping[str, TensorInfo]) -> tuple[Stack, ...]:
+def _guess(source: str, config: Config, infos: Mapping[str, TensorInfo]) -> tuple[Stack, ...]:
     """The generic description with a warning, or a refusal that says what was seen and how to describe it."""
     try:
-        stack = guessed_stack(config, infos)
+        stack = guess_stack(config, infos)
     except CheckpointError:
         stack = None
     if stack is not None:
@@ -74,7 +74,7 @@ def _guessed(source: str, config: Config, infos: Mapping[str, TensorInfo]) -> tu
             stacklevel=2,
         )
         return (stack,)
-    seen = attention_looking(infos)
+    seen = attention_names(infos)
     found = f"attention-looking tensors: {', '.join(seen[:6])}" if seen else "no attention-looking tensor"
     raise UnsupportedModel(
         f"model_type {config.model_type!r:.60} is not described in headspan, and its names do not fit the generic "
@@ -112,7 +112,7 @@ MAX_NAME = 500
 ATTENTION_WORDS = re.compile(r"attn|attention|q_proj|qkv|query|\bwq\b", re.IGNORECASE)
 
 
-def guessed_stack(config: Config, names: Collection[str]) -> Stack | None:
+def guess_stack(config: Config, names: Collection[str]) -> Stack | None:
     """A description that fits the names, or None."""
     for qkv in QKV_NAMES:
         pattern = re.compile(rf"(?:.*?\.)?([A-Za-z_]+\.\d+\.)((?:[A-Za-z_]+\.)+){qkv[0]}\.weight")
@@ -123,7 +123,7 @@ def guessed_stack(config: Config, names: Collection[str]) -> Stack | None:
     return None
 
 
-def attention_looking(names: Collection[str]) -> list[str]:
+def attention_names(names: Collection[str]) -> list[str]:
     """Names that seem to belong to attention, numbers of layers written as `*`."""
     seen = (re.sub(r"\.\d+\.", ".*.", name[:MAX_NAME]) for name in names if ATTENTION_WORDS.search(name[:MAX_NAME]))
     return list(dict.fromkeys(seen))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from headspan._version import __version__
 from headspan.checkpoint.checkpoint import Checkpoint
+from headspan.checkpoint.families import Shape
 from headspan.checkpoint.stored_stack import StoredStack
 
 
@@ -32,6 +33,10 @@ class StackSummary:
     parts: list[str]
     missing: list[str]
     unclaimed: list[str]
+
+
+PLAIN_FACTS = (*get_type_hints(Shape), "name", "causal", "positions", "norm_place")
+"""What a summary takes from the description as it is."""
 
 
 @dataclass(frozen=True)
@@ -102,19 +107,9 @@ def stack_notes(stored: StoredStack) -> Iterator[str]:
 
 
 def _stack_summary(stored: StoredStack) -> StackSummary:
-    stack = stored.stack
     return StackSummary(
-        name=stack.name,
-        n_layers=stack.n_layers,
-        n_heads=stack.n_heads,
-        n_kv_heads=stack.n_kv_heads,
-        d_model=stack.d_model,
-        d_head=stack.d_head,
-        d_value=stack.d_value,
-        causal=stack.causal,
-        positions=stack.positions,
-        norm=stack.norm.kind,
-        norm_place=stack.norm_place,
+        **{name: getattr(stored.stack, name) for name in PLAIN_FACTS},
+        norm=stored.stack.norm.kind,
         notes=list(stack_notes(stored)),
         parts=sorted(stored.parts),
         missing=stored.missing(),

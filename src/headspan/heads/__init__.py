@@ -4,5 +4,6 @@ from headspan.heads.block import HeadBlock
 from headspan.heads.embeddings import MLPWeights
 from headspan.heads.heads import Heads
 from headspan.heads.norms import NormWeights
+from headspan.heads.reader import WeightReader
 
-__all__ = ["HeadBlock", "Heads", "MLPWeights", "NormWeights"]
+__all__ = ["HeadBlock", "Heads", "MLPWeights", "NormWeights", "WeightReader"]

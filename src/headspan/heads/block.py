@@ -142,7 +142,7 @@ def _stored_buffers(reader: WeightReader, layers: Sequence[int], projections: Pr
                 raise CheckpointError(f"'{linear.bias}' is stored for some layers and not for others")
             for which, name in enumerate(part):
                 if len(layers) == 1:
-                    buffers[linear, which] = reader.converted(tensors[name]).unsqueeze(0)
+                    buffers[linear, which] = reader.convert(tensors[name]).unsqueeze(0)
                     continue
                 if index == 0:
                     size = (len(layers), *part[name])

@@ -25,17 +25,9 @@ from headspan.dims import ROLES, Fold, Positions, Role
 from headspan.errors import ArgumentError, MemoryBudgetError, MissingTensor
 from headspan.heads import embeddings
 from headspan.heads.block import HeadBlock, block_bytes, read_block
-from headspan.heads.memory import CACHE_LIMIT, T, TensorCache, layers_that_fit, memory_bytes
+from headspan.heads.memory import T, TensorCache, layers_that_fit, memory_bytes
 from headspan.heads.norms import HeadNormWeights, NormWeights, checked_fold, fold_label
-from headspan.heads.reader import (
-    WeightReader,
-    checked_device,
-    checked_dtype,
-    checked_layers,
-    checked_roles,
-    span_text,
-    stored_dtype,
-)
+from headspan.heads.reader import WeightReader, checked_dtype, checked_layers, checked_roles, span_text
 from headspan.threads import one_thread
 
 
@@ -49,28 +41,9 @@ class Heads:
     """What is kept of these heads and of the same ones in another precision or fold state."""
 
     @classmethod
-    def of(
-        cls,
-        checkpoint: Checkpoint,
-        *,
-        layers: Sequence[int] | range | None,
-        dtype: torch.dtype | str | None,
-        device: torch.device | str,
-        fold: str,
-        center: bool,
-        stack: str | None,
-        cache: int | str = CACHE_LIMIT,
-    ) -> Heads:
-        stored = checkpoint.stack(stack)
-        reader = WeightReader(
-            checkpoint=checkpoint,
-            stored=stored,
-            dtype=checked_dtype(dtype, stored_dtype(stored)),
-            device=checked_device(device),
-            fold=checked_fold(stored, fold, center, checkpoint.family),
-            center=center,
-        )
-        return cls(reader, checked_layers(layers, stored), TensorCache(cache))
+    def of(cls, reader: WeightReader, layers: Sequence[int] | range | None, cache: int | str) -> Heads:
+        """The heads of some layers, all by default, that keep whole matrices up to `cache` bytes."""
+        return cls(reader, checked_layers(layers, reader.stored), TensorCache(cache))
 
     def __repr__(self) -> str:
         return (

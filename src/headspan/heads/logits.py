@@ -76,13 +76,13 @@ def bilinear_factors(
     heads: Heads, block: HeadBlock, delta: int = 0
 ) -> tuple[Float[Tensor, "layer head d_model d_head"], Float[Tensor, "layer kv_head d_model d_head"]]:
     """A and B with W_QK = A B^T for every head of a block; B belongs to kv heads."""
-    queries = _normed(block.W_Q, [heads.head_norm("Q", layer) for layer in block.layers])
-    keys = _normed(block.W_K, [heads.head_norm("K", layer) for layer in block.layers])
+    queries = _apply_norms(block.W_Q, [heads.head_norm("Q", layer) for layer in block.layers])
+    keys = _apply_norms(block.W_K, [heads.head_norm("K", layer) for layer in block.layers])
     R = relative_rotation(heads, delta, block.layers)
     return (queries if R is None else queries @ R), keys
 
 
-def _normed(weight: Tensor, norms: list[HeadNormWeights | None]) -> Tensor:
+def _apply_norms(weight: Tensor, norms: list[HeadNormWeights | None]) -> Tensor:
     known = [norm for norm in norms if norm is not None]
     if not known:
         return weight

@@ -19,7 +19,7 @@ from headspan.checkpoint.families import HeadNorm, Linear, Norm
 from headspan.checkpoint.stored_stack import stored_shape
 from headspan.dims import ROLES, Fold, Role
 from headspan.errors import ArgumentError, CheckpointError
-from headspan.heads.norms import HeadNormWeights, NormWeights
+from headspan.heads.norms import HeadNormWeights, NormWeights, checked_fold
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,22 @@ class WeightReader:
     fold: Fold
     center: bool
 
+    @classmethod
+    def of(
+        cls,
+        checkpoint: Checkpoint,
+        stack: str | None,
+        dtype: torch.dtype | str | None,
+        device: torch.device | str,
+        fold: str,
+        center: bool,
+    ) -> WeightReader:
+        """Refused where there is no such stack, or it cannot be had in that form."""
+        stored = checkpoint.stack(stack)
+        checked = checked_fold(stored, fold, center, checkpoint.family)
+        wanted = checked_dtype(dtype, stored_dtype(stored))
+        return cls(checkpoint, stored, wanted, checked_device(device), checked, center)
+
     @property
     def d_model(self) -> int:
         return self.stored.stack.d_model
@@ -41,7 +57,7 @@ class WeightReader:
     def stored_dtype(self) -> torch.dtype:
         return stored_dtype(self.stored)
 
-    def converted(self, tensor: Tensor) -> Tensor:
+    def convert(self, tensor: Tensor) -> Tensor:
         """`tensor` on the wanted device in the wanted dtype; itself where it is that already."""
         return tensor.to(self.device, self.dtype)
 
@@ -108,7 +124,7 @@ class WeightReader:
 
     def _read(self, shapes: Mapping[str, tuple[int, ...]]) -> list[Tensor]:
         tensors = self.checkpoint.take(shapes)
-        return [self.converted(tensors[name]) for name in shapes]
+        return [self.convert(tensors[name]) for name in shapes]
 
 
 def stored_dtype(stored: StoredStack) -> torch.dtype:
@@ -159,9 +175,8 @@ def checked_roles(roles: Sequence[str]) -> tuple[Role, ...]:
     """Roles in their usual order, each once."""
     unknown = [role for role in roles if role not in ROLES]
     if unknown or not roles:
-        raise ArgumentError(
-            f"unknown role {unknown[0]!r}; roles are Q, K, V, O" if unknown else "no role was asked for"
-        )
+        found = f"unknown role {unknown[0]!r}" if unknown else "no role was asked for"
+        raise ArgumentError(f"{found}; roles are Q, K, V, O")
     return tuple(role for role in ROLES if role in roles)
 
 

@@ -108,7 +108,7 @@ def layer_kinds(config: Config, n_layers: int, full_every: int = 1) -> tuple[Lay
 def _rotary(
     config: Config, nested: dict[str, Any], theta_names: tuple[str, ...], d_head: int, share: float, theta: float
 ) -> Rotary:
-    settings = config.updated(nested)
+    settings = config.with_fields(nested)
     # Inside a nested record the base frequency has its plain name, whatever the layer.
     names = ("rope_theta",) if "rope_theta" in nested else theta_names
     share = settings.number("partial_rotary_factor", "rotary_pct", default=share)

@@ -7,7 +7,6 @@ from functools import partial
 
 from headspan.checkpoint.config import MAX_LAYERS, Config
 from headspan.checkpoint.families import logits
-from headspan.checkpoint.families.gpt_decoders import GPT2
 from headspan.checkpoint.families.layout import Layout
 from headspan.checkpoint.families.parts import Entry, Shape
 
@@ -158,19 +157,15 @@ WHISPER_DECODER = replace(
     entry=None,
 )
 CLIP_TEXT = replace(
-    GPT2,
+    BART_ENCODER,
     model_type="clip_text_model",
     stack="text",
     causal=True,
     shape=partial(Shape.of, kv_heads=""),
-    layer="encoder.layers.{layer}.",
-    attention="self_attn.",
-    query_key_value=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    output="self_attn.out_proj",
-    stored="out_in",
-    buffers=(),
-    scale=logits.inverse_root_scale,
+    qkv_bias=True,
+    output_bias=True,
     norm="layer_norm1",
+    norm_place="before",
     norm_eps=("layer_norm_eps", 1e-5),
     mlp_reads=("mlp.fc1",),
     mlp_write="mlp.fc2",
@@ -178,9 +173,9 @@ CLIP_TEXT = replace(
     mlp_width="intermediate_size",
     tokens=("embeddings.token_embedding.weight",),
     position_table="embeddings.position_embedding.weight",
-    unembedding=(),
-    tied=False,
+    unused_positions=0,
     final_norm="final_layer_norm",
+    entry=None,
 )
 CLIP_VISION = replace(
     CLIP_TEXT,

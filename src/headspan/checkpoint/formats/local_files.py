@@ -53,7 +53,7 @@ def weight_names(names: Collection[str], read_index: Callable[[str], Mapping[str
     others = [name for name in others if name not in {"training_args.bin", "optimizer.bin", "scheduler.bin"}]
     if len(others) == 1:
         return others
-    found = f"several weight files and no index: {', '.join(others[:4])}" if others else listed(names)
+    found = f"several weight files and no index: {', '.join(others[:4])}" if others else name_list(names)
     raise CheckpointError(
         f"{place} holds no model.safetensors, pytorch_model.bin or index of shards; found {found}. "
         "Give a single weight file with --config to open it by itself"
@@ -63,7 +63,7 @@ def weight_names(names: Collection[str], read_index: Callable[[str], Mapping[str
 def folder_config(folder: Path) -> Config:
     """The folder's config.json."""
     if not (folder / "config.json").exists():
-        found = listed([path.name for path in folder.iterdir()])
+        found = name_list([path.name for path in folder.iterdir()])
         raise CheckpointError(f"'{folder}' has no config.json (found {found}); headspan needs it for the shapes")
     return Config(read_json(safe_path(folder, "config.json")))
 
@@ -113,7 +113,7 @@ def _shards(index: Mapping[str, Any], index_name: str) -> list[str]:
     return [plain_name(name) for name in names]
 
 
-def listed(names: Collection[str]) -> str:
+def name_list(names: Collection[str]) -> str:
     """The first few names, in words."""
     first = ", ".join(sorted(names)[:5])
     return first + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing"

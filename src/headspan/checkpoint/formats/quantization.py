@@ -29,17 +29,15 @@ def packed_format(config: Config, infos: Mapping[str, TensorInfo]) -> str | None
     return None if packed is None else next(m for suffix, m in PACKED_SUFFIXES.items() if packed.endswith(suffix))
 
 
+REMEDY = "open the original checkpoint, or load this one with transformers, call model.dequantize() and save it"
+
+
 def refuse_packed(method: str) -> UnsupportedModel:
-    return UnsupportedModel(
-        f"the attention weights are quantized ({method}); open the original checkpoint, or load this one with "
-        "transformers, call model.dequantize() and save it"
-    )
+    return UnsupportedModel(f"the attention weights are quantized ({method}); {REMEDY}")
 
 
 def check_readable(info: TensorInfo, method: str | None) -> None:
     """Refuse a tensor whose dtype shows that it is packed."""
     if info.dtype not in READABLE:
-        raise UnsupportedModel(
-            f"tensor '{info.name}' is stored as {info.dtype}: quantized weights ({method or 'method not stated'}); "
-            "open the original checkpoint, or load this one with transformers, call model.dequantize() and save it"
-        )
+        packing = f"quantized weights ({method or 'method not stated'})"
+        raise UnsupportedModel(f"tensor '{info.name}' is stored as {info.dtype}: {packing}; {REMEDY}")

@@ -17,7 +17,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from headspan.checkpoint.adapter import CONFIG as ADAPTER
 from headspan.checkpoint.config import MAX_JSON_BYTES, Config, json_object
-from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, listed, weight_files, weight_names
+from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, name_list, weight_files, weight_names
 from headspan.checkpoint.formats.tensors import TensorStore
 from headspan.checkpoint.hub import HubReference
 from headspan.checkpoint.hub.cache import CacheFolder, Extents, Listing, parse_listing, save
@@ -66,20 +66,20 @@ def open_hub_model(reference: HubReference) -> HubModel:
     cache = CacheFolder.of(connection.host)
     listing = cache.last_listing(reference) if reference.is_pinned else None
     if listing is None:
-        downloaded = _downloaded(reference.repo, reference.revision) if reference.is_pinned else None
+        downloaded = _downloaded_folder(reference.repo, reference.revision) if reference.is_pinned else None
         if downloaded is not None:
             return _local_model(downloaded)
         try:
             listing = _ask_for_listing(connection, reference)
             cache.remember(reference, listing)
         except (Unreachable, NoSuchModel) as problem:
-            downloaded = _downloaded(reference.repo, reference.revision)
+            downloaded = _downloaded_folder(reference.repo, reference.revision)
             if downloaded is not None:
                 return _local_model(downloaded)
             listing = cache.last_listing(reference)
             if listing is None:
                 raise type(problem)(f"there is no file or folder '{reference.repo}' here, and {problem}") from problem
-    downloaded = _downloaded(reference.repo, listing.commit)
+    downloaded = _downloaded_folder(reference.repo, listing.commit)
     if downloaded is not None:
         return _local_model(downloaded)
     return _RemoteRepository(connection, cache, reference.repo, listing).model()
@@ -108,7 +108,7 @@ def _ask_for_listing(connection: Connection, reference: HubReference) -> Listing
             raise not_the_hub(connection.host, str(problem)[:120]) from problem
 
 
-def _downloaded(repo: str, revision: str) -> Path | None:
+def _downloaded_folder(repo: str, revision: str) -> Path | None:
     """The folder of a revision in `huggingface_hub`'s cache, if it holds a config and all weights."""
     config = try_to_load_from_cache(repo, "config.json", revision=revision)
     if not isinstance(config, str):
@@ -156,7 +156,7 @@ class _RemoteRepository:
 
     def _config(self) -> Config:
         if "config.json" not in self.listing.files:
-            found = listed(self.listing.files)
+            found = name_list(self.listing.files)
             raise CheckpointError(f"'{self.repo}' has no config.json (found {found}); headspan needs it for the shapes")
         return Config(self._json("config.json"))
 

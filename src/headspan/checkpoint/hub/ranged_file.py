@@ -141,7 +141,7 @@ class RangedFile:
                 position = start
                 if stored:
                     position = self._add_stored(gathering, start, end)
-                with closing(self._downloaded(position, end)) as chunks:
+                with closing(self._download(position, end)) as chunks:
                     for chunk in chunks:
                         gathering.add(position, chunk)
                         position += len(chunk)
@@ -167,7 +167,7 @@ class RangedFile:
                 position = at + len(content)
         return min(position, end)
 
-    def _downloaded(self, start: int, end: int) -> Generator[bytes, None, None]:
+    def _download(self, start: int, end: int) -> Generator[bytes, None, None]:
         with PieceWriter(self.extents, start) as writer:
             for chunk in self.download.stream(start, end):
                 writer.add(chunk)

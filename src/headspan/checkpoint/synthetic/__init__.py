@@ -14,25 +14,31 @@ from headspan.checkpoint.checkpoint import Checkpoint
 from headspan.checkpoint.config import MAX_WIDTH, Config
 from headspan.checkpoint.families import FAMILIES, Linear, Norm, Stack, Table
 from headspan.checkpoint.formats.tensors import TensorInfo
-from headspan.checkpoint.recognition import described_stacks, language_config
+from headspan.checkpoint.recognition import language_config, stored_stacks
 from headspan.checkpoint.stored_stack import StoredNames, StoredStack, stored_shape
 from headspan.checkpoint.synthetic.store import STRENGTH, Planted, SyntheticStore, random_pairs
 from headspan.errors import CheckpointError, UnsupportedModel
 
-_LLAMA = {
-    "model_type": "llama",
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "vocab_size": 512,
-    "max_position_embeddings": 256,
-    "rms_norm_eps": 1e-5,
-}
+
+def _llama(
+    model_type: str, layers: int, heads: tuple[int, int], widths: tuple[int, int], tables: tuple[int, int]
+) -> dict[str, Any]:
+    """A config by its layers, heads and kv heads, widths of stream and MLP, and sizes of vocabulary and context."""
+    return {
+        "model_type": model_type,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads[0],
+        "num_key_value_heads": heads[1],
+        "hidden_size": widths[0],
+        "intermediate_size": widths[1],
+        "vocab_size": tables[0],
+        "max_position_embeddings": tables[1],
+        "rms_norm_eps": 1e-5,
+    }
+
 
 SHAPES: Mapping[str, Mapping[str, Any]] = {
-    "tiny": _LLAMA,
+    "tiny": _llama("llama", 4, (8, 4), (256, 512), (512, 256)),
     "gpt2": {
         "model_type": "gpt2",
         "n_layer": 12,
@@ -43,27 +49,8 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
         "layer_norm_epsilon": 1e-5,
         "tie_word_embeddings": True,
     },
-    "mistral-7b": {
-        **_LLAMA,
-        "model_type": "mistral",
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "vocab_size": 32000,
-        "max_position_embeddings": 32768,
-    },
-    "llama-70b": {
-        **_LLAMA,
-        "num_hidden_layers": 80,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 8,
-        "hidden_size": 8192,
-        "intermediate_size": 28672,
-        "vocab_size": 32000,
-        "max_position_embeddings": 4096,
-    },
+    "mistral-7b": _llama("mistral", 32, (32, 8), (4096, 14336), (32000, 32768)),
+    "llama-70b": _llama("llama", 80, (64, 8), (8192, 28672), (32000, 4096)),
 }
 
 Infos = dict[str, TensorInfo]
@@ -197,7 +184,7 @@ def synthetic(
     }
     text = "&".join(f"{key}={value}" for key, value in settings.items() if value not in (None, "", 0) or key == "seed")
     source = f"{SCHEME}{name}?{text}"
-    return Checkpoint(source, config, store, described_stacks(source, config, store.infos))
+    return Checkpoint(source, config, store, stored_stacks(source, config, store.infos))
 
 
 def open_synthetic(source: str) -> Checkpoint:

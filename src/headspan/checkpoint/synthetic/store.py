@@ -194,9 +194,9 @@ class SyntheticStore:
         return places
 
     def read(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
-        return {name: self._made(name) for name in names}
+        return {name: self._tensor(name) for name in names}
 
-    def _made(self, name: str) -> torch.Tensor:
+    def _tensor(self, name: str) -> torch.Tensor:
         import torch
 
         shape = self.infos[name].shape

@@ -25,6 +25,23 @@ from headspan.checkpoint.stored_stack import StoredNames, StoredStack
 from headspan.errors import CheckpointError, UnsupportedModel, UnverifiedFamily
 
 WRAPPED = ("text_config", "language_config", "llm_config")
+QKV_NAMES = (
+    ("q_proj", "k_proj", "v_proj"),
+    ("query", "key", "value"),
+    ("q", "k", "v"),
+    ("wq", "wk", "wv"),
+    ("to_q", "to_k", "to_v"),
+    ("q_lin", "k_lin", "v_lin"),
+)
+OUTPUT_NAMES = ("o_proj", "out_proj", "dense", "o", "wo", "to_out", "out_lin", "output.dense", "proj", "c_proj")
+NORM_NAMES = (
+    "input_layernorm", "ln_1", "norm1", "attention_norm", "pre_norm", "self_attn_layer_norm", "layer_norm1",
+    "operator_norm", "layernorm_before", "attn_norm", "norm",
+)  # fmt: skip
+TOKEN_NAMES = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embeddings.word_embeddings.weight")
+MAX_NAME = 500
+"""Longer names are nobody's tensors, and would keep the search busy."""
+ATTENTION_WORDS = re.compile(r"attn|attention|q_proj|qkv|query|\bwq\b", re.IGNORECASE)
 
 
 def language_config(config: Config) -> Config:
@@ -34,12 +51,9 @@ def language_config(config: Config) -> Config:
     for name in WRAPPED:
         inner = config.part(name)
         if config.get(name) is not None and inner.model_type in FAMILIES:
-            tied = (
-                {}
-                if config.get("tie_word_embeddings") is None
-                else {"tie_word_embeddings": config.get("tie_word_embeddings")}
-            )
-            return with_defaults(Config({**tied, **inner.fields}, inner.place))
+            tied = config.get("tie_word_embeddings")
+            outer = {} if tied is None else {"tie_word_embeddings": tied}
+            return with_defaults(Config({**outer, **inner.fields}, inner.place))
     return config
 
 
@@ -91,25 +105,6 @@ def _no_attention(
     return CheckpointError(
         f"'{source}' has no tensor named like '{template}', which a {config.model_type} has; found {seen}"
     )
-
-
-QKV_NAMES = (
-    ("q_proj", "k_proj", "v_proj"),
-    ("query", "key", "value"),
-    ("q", "k", "v"),
-    ("wq", "wk", "wv"),
-    ("to_q", "to_k", "to_v"),
-    ("q_lin", "k_lin", "v_lin"),
-)
-OUTPUT_NAMES = ("o_proj", "out_proj", "dense", "o", "wo", "to_out", "out_lin", "output.dense", "proj", "c_proj")
-NORM_NAMES = (
-    "input_layernorm", "ln_1", "norm1", "attention_norm", "pre_norm", "self_attn_layer_norm", "layer_norm1",
-    "operator_norm", "layernorm_before", "attn_norm", "norm",
-)  # fmt: skip
-TOKEN_NAMES = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embeddings.word_embeddings.weight")
-MAX_NAME = 500
-"""Longer names are nobody's tensors, and would keep the search busy."""
-ATTENTION_WORDS = re.compile(r"attn|attention|q_proj|qkv|query|\bwq\b", re.IGNORECASE)
 
 
 def guess_stack(config: Config, names: Collection[str]) -> Stack | None:

@@ -20,6 +20,7 @@ from headspan.errors import CheckpointError, MissingTensor
 
 OTHER_SENSES = re.compile(r"vision|visual|image|audio|speech")
 """Words in the prefix of a tower that sees or hears, beside the language model in one checkpoint."""
+Parts = frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,6 @@ def _prefixes(names: Collection[str], stack: Stack) -> set[str]:
     pattern = re.compile(rf"((?:[^\n]*\.)?){re.escape(before)}(?:{keys}){re.escape(after)}")
     matches = (pattern.fullmatch(name) for name in names if name.endswith(after))
     return {match[1] for match in matches if match is not None}
-
-
-Parts = frozenset[str]
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,8 @@ LENGTH = 64
 SHORTEST_PERIOD, LONGEST_PERIOD = 8, 32
 # With such logits the effective vocabulary (exp of entropy) is mostly between 13 and 57 of the 62 tokens.
 NARROWEST_SPREAD, WIDEST_SPREAD = 0.5, 1.5
+EVALUATION_SEEDS: tuple[int, ...] = tuple(range(1_000, 1_010))
+SEQUENCES_PER_SEED = 64
 
 
 @dataclass(frozen=True)
@@ -124,10 +126,6 @@ def tiled_sequences(
     period = torch.randint(SHORTEST_PERIOD, LONGEST_PERIOD + 1, (count,), generator=generator)
     place = torch.arange(LENGTH) % period[:, None]
     return TiledSequences(tokens=segment.gather(1, place), period=period)
-
-
-EVALUATION_SEEDS: tuple[int, ...] = tuple(range(1_000, 1_010))
-SEQUENCES_PER_SEED = 64
 
 
 @dataclass(frozen=True)

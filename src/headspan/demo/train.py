@@ -36,6 +36,7 @@ LETTERS = string.ascii_lowercase + string.ascii_uppercase + string.digits
 BOS, PAD = "<bos>", "<pad>"
 BOS_ID, PAD_ID = len(LETTERS), len(LETTERS) + 1
 VOCABULARY_SIZE = len(LETTERS) + 2
+STEPS_BETWEEN_REPORTS = 100
 
 
 def character_tokenizer(model_max_length: int) -> PreTrainedTokenizerFast:
@@ -47,9 +48,6 @@ def character_tokenizer(model_max_length: int) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # transformers leaves it unannotated
         tokenizer_object=tokenizer, bos_token=BOS, pad_token=PAD, model_max_length=model_max_length
     )
-
-
-STEPS_BETWEEN_REPORTS = 100
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,9 @@ from headspan.errors import ArgumentError, CheckpointError
 from headspan.heads.norms import fold_norm, without_mean
 from headspan.heads.reader import WeightReader
 
+Projections = Mapping[Role, Projection]
+Buffers = Mapping[Linear, tuple[Tensor, Tensor | None]]
+
 
 @dataclass(frozen=True)
 class HeadBlock:
@@ -81,10 +84,6 @@ class HeadBlock:
             raise ArgumentError(
                 f"role {role} was not read in this block (it holds {', '.join(self.weights)}); ask for it"
             )
-
-
-Projections = Mapping[Role, Projection]
-Buffers = Mapping[Linear, tuple[Tensor, Tensor | None]]
 
 
 def block_bytes(reader: WeightReader, projections: Projections) -> tuple[int, int]:

@@ -1,5 +1,4 @@
-"""Memory budgets: how they are written, what of one is left beside the program itself, how many layers fit into one,
-and a cache of tensors that keeps to one."""
+"""Memory budgets: how they are written, what is left beside the program, how many layers fit, a cache that keeps one."""
 
 from __future__ import annotations
 
@@ -16,6 +15,16 @@ from torch import Tensor
 from headspan.errors import MemoryBudgetError
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+LEAST = 32 * 2**20
+"""Bytes of working memory below which nothing is begun."""
+LARGE = 2**20
+"""Bytes from which on an array has pages of its own under a budget."""
+MMAP_THRESHOLD = -3
+"""The C library's number for that setting."""
+CACHE_LIMIT = "2GB"
+"""What the matrices that one model's heads keep may take together, unless told otherwise."""
+Tensors = tuple[Tensor | None, ...]
+T = TypeVar("T", bound=Tensors)
 
 
 def memory_bytes(memory: int | str) -> int:
@@ -30,14 +39,6 @@ def memory_bytes(memory: int | str) -> int:
     if amount < 1:
         raise MemoryBudgetError(f"a memory budget of {memory!r} holds nothing; write it like 4GB or 512MiB")
     return int(amount)
-
-
-LEAST = 32 * 2**20
-"""Bytes of working memory below which nothing is begun."""
-LARGE = 2**20
-"""Bytes from which on an array has pages of its own under a budget."""
-MMAP_THRESHOLD = -3
-"""The C library's number for that setting."""
 
 
 def working_memory(memory: int | str) -> int:
@@ -84,13 +85,6 @@ def layers_that_fit(memory: int | str, bytes_per_layer: int, overhead: int) -> i
             "or use a smaller dtype"
         )
     return fit
-
-
-CACHE_LIMIT = "2GB"
-"""What the matrices that one model's heads keep may take together, unless told otherwise."""
-
-Tensors = tuple[Tensor | None, ...]
-T = TypeVar("T", bound=Tensors)
 
 
 class TensorCache:

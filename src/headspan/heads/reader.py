@@ -21,6 +21,8 @@ from headspan.dims import ROLES, Fold, Role
 from headspan.errors import ArgumentError, CheckpointError
 from headspan.heads.norms import HeadNormWeights, NormWeights, checked_fold
 
+HALF = (torch.float16, torch.bfloat16)
+
 
 @dataclass(frozen=True)
 class WeightReader:
@@ -133,9 +135,6 @@ def stored_dtype(stored: StoredStack) -> torch.dtype:
     found = next(filter(None, map(stored.names.find, names)))
     dtype: torch.dtype = getattr(torch, stored.names.infos[found].dtype)
     return dtype
-
-
-HALF = (torch.float16, torch.bfloat16)
 
 
 def checked_dtype(dtype: torch.dtype | str | None, stored: torch.dtype) -> torch.dtype:

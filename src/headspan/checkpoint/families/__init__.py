@@ -40,6 +40,11 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v2": describe_deepseek,
     "deepseek_v3": describe_deepseek,
 }
+OWN = frozenset({LAB.model_type})
+"""Families that no other library knows."""
+
+
+GROUPED_FIELDS = {"multi_query": True, "new_decoder_architecture": True, "num_key_value_heads": 1, "num_kv_heads": 1}
 
 
 def register(*layouts: Layout) -> None:
@@ -61,33 +66,6 @@ def _register_all(families: Iterable[tuple[Layout, ...]]) -> None:
 
 _register_all((layout,) for layout in (*GPT_DECODERS, *LLAMA_DECODERS, *ENCODERS))
 _register_all((*SEVERAL, (VIT, VIT_IN_MEMORY), (LAB,)))
-
-OWN = frozenset({LAB.model_type})
-"""Families that no other library knows."""
-
-__all__ = [
-    "FAMILIES",
-    "MLP",
-    "OWN",
-    "Family",
-    "HeadNorm",
-    "Latent",
-    "Layout",
-    "Linear",
-    "Norm",
-    "NormKind",
-    "Projection",
-    "Rotary",
-    "Rows",
-    "Shape",
-    "Stack",
-    "Stored",
-    "Table",
-    "register",
-]
-
-
-GROUPED_FIELDS = {"multi_query": True, "new_decoder_architecture": True, "num_key_value_heads": 1, "num_kv_heads": 1}
 
 
 @dataclass(frozen=True)
@@ -116,7 +94,7 @@ def catalog() -> Iterator[FamilyFacts]:
             grouped="yes" if any(s.n_kv_heads < s.n_heads for s in _described(model_type, grouped=True)) else "no",
             norm=_joined(_norm(stack) for stack in ordered),
             positions=_joined(_positions(stack) for stack in ordered),
-            besides=_joined(extra for stack in ordered for extra in _besides(stack)),
+            besides=_joined(word for stack in ordered for word, _ in stack.peculiarities() if word),
         )
 
 
@@ -158,24 +136,31 @@ def _positions(stack: Stack) -> str:
     if not stack.rotary:
         return stack.positions
     first = stack.rotary[0]
-    width = sum(rows.d_head for rows in (stack.apart["Q"].rows,)) if stack.apart else stack.d_head
+    width = stack.apart["Q"].rows.d_head if stack.apart else stack.d_head
     part = "" if first.dims == width else f", {first.dims} of {width}"
     pairs = ", neighbors" if first.interleaved else ""
     speeds = ", by layer" if len(set(stack.rotary)) > 1 else ""
     return f"rotary{part}{pairs}{speeds}"
 
 
-def _besides(stack: Stack) -> Iterator[str]:
-    """What sets a family apart, in a word or two."""
-    if stack.query_norm is not None:
-        yield "normed queries and keys"
-    if stack.softcap is not None:
-        yield "capped logits"
-    if stack.sinks is not None:
-        yield "sinks"
-    if stack.repeats > 1:
-        yield "shared layers"
-    if stack.experts:
-        yield "experts"
-    if stack.reads_memory:
-        yield "cross-attention"
+__all__ = [
+    "FAMILIES",
+    "MLP",
+    "OWN",
+    "Family",
+    "HeadNorm",
+    "Latent",
+    "Layout",
+    "Linear",
+    "Norm",
+    "NormKind",
+    "Projection",
+    "Rotary",
+    "Rows",
+    "Shape",
+    "Stack",
+    "Stored",
+    "Table",
+    "catalog",
+    "register",
+]

@@ -8,7 +8,7 @@ whatever a checkpoint puts before them (`transformer.`, `model.`, `bert.`) is fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -78,3 +78,25 @@ class Stack(Shape):
     def key(self, layer: int) -> str:
         """What stands for `{layer}` in the names of a layer."""
         return self.layer_keys[layer] if self.layer_keys else str(layer)
+
+    def peculiarities(self) -> Iterator[tuple[str, str]]:
+        """What sets the stack apart from plain attention: a word or two for a list of families, or none, and a note."""
+        if self.reads_memory:
+            yield "cross-attention", "keys and values read the encoder's output, not this stack's stream"
+        if self.apart:
+            turned = f"the {self.apart['Q'].rows.d_head} features per head that positions turn"
+            yield "", f"latent attention: {turned} are kept apart from W_Q and W_K"
+        if self.query_norm is not None:
+            yield "normed queries and keys", "queries and keys are normed before they meet"
+        if self.softcap is not None:
+            yield "capped logits", f"logits are capped at {self.softcap:g}"
+        if self.clip is not None:
+            yield "", f"queries, keys and values are clipped at {self.clip:g}"
+        if self.sinks is not None:
+            yield "sinks", "attention sinks: a row of a pattern sums to less than 1"
+        if self.repeats > 1:
+            yield "shared layers", f"the model runs through these layers {self.repeats} times; each is counted once"
+        if self.write_norm is not None:
+            yield "", "what the attention writes is normed before it is added to the stream"
+        if self.experts:
+            yield "experts", "the MLP is a mixture of experts and is not handed out"

@@ -17,6 +17,7 @@ FULL_THETA = ("rope_theta", "rotary_emb_base", "global_rope_theta")
 LLAMA_3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192.0}
 """The settings of Llama 3.1 itself."""
 SLIDING_THETA = ("rope_local_base_freq", "local_rope_theta")
+Scale = Callable[[Config, Shape], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,6 @@ def _stretch(settings: Config) -> Stretch:
             f"low_freq_factor, found factor {factor:g}, low {low:g}, high {high:g}"
         )
     return Stretch(factor, low, high, context)
-
-
-Scale = Callable[[Config, Shape], tuple[float, ...]]
 
 
 def inverse_root_scale(config: Config, shape: Shape) -> tuple[float, ...]:

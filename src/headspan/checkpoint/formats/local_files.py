@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
 MAX_SHARDS = 10_000
+FULL_HASH_BYTES = 4 * 2**30
+"""Above this the weights are not hashed whole: reading 140 GB to label a result would cost more than the result."""
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -117,10 +119,6 @@ def name_list(names: Collection[str]) -> str:
     """The first few names, in words."""
     first = ", ".join(sorted(names)[:5])
     return first + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing"
-
-
-FULL_HASH_BYTES = 4 * 2**30
-"""Above this the weights are not hashed whole: reading 140 GB to label a result would cost more than the result."""
 
 
 def read_header(path: Path) -> Mapping[str, TensorInfo]:

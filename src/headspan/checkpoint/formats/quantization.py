@@ -17,6 +17,7 @@ PACKED_SUFFIXES: Mapping[str, str] = {
     ".weight_scale_inv": "fp8",
 }
 METHOD_NAMES: Mapping[str, str] = {"gptq": "GPTQ", "awq": "AWQ", "bitsandbytes": "bitsandbytes", "fp8": "fp8"}
+REMEDY = "open the original checkpoint, or load this one with transformers, call model.dequantize() and save it"
 
 
 def packed_format(config: Config, infos: Mapping[str, TensorInfo]) -> str | None:
@@ -27,9 +28,6 @@ def packed_format(config: Config, infos: Mapping[str, TensorInfo]) -> str | None
         return METHOD_NAMES.get(method, method)
     packed = next((name for name in infos if name.endswith(tuple(PACKED_SUFFIXES))), None)
     return None if packed is None else next(m for suffix, m in PACKED_SUFFIXES.items() if packed.endswith(suffix))
-
-
-REMEDY = "open the original checkpoint, or load this one with transformers, call model.dequantize() and save it"
 
 
 def refuse_packed(method: str) -> UnsupportedModel:

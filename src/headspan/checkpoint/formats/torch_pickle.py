@@ -29,6 +29,12 @@ STORAGES: Mapping[str, str] = {
     f"{module}.{storage}": name for name, _, _, storage in DTYPES if storage for module in ("torch", "torch.storage")
 }
 """The storage classes that a pickle may name, with the dtype of their numbers."""
+_LITERALS = frozenset(
+    {"BININT", "BININT1", "BININT2", "LONG1", "LONG4", "INT", "LONG", "BINFLOAT", "FLOAT"}
+    | {"BINUNICODE", "SHORT_BINUNICODE", "UNICODE", "BINSTRING", "SHORT_BINSTRING"}
+)
+_MEMO_WRITES = frozenset({"BINPUT", "LONG_BINPUT", "PUT"})
+_MEMO_READS = frozenset({"BINGET", "LONG_BINGET", "GET"})
 
 
 @dataclass(frozen=True)
@@ -200,12 +206,6 @@ def _reduce(stack: list[Any], _: Any) -> None:
     stack.append(_BUILDERS[function.name](*arguments))
 
 
-_LITERALS = frozenset(
-    {"BININT", "BININT1", "BININT2", "LONG1", "LONG4", "INT", "LONG", "BINFLOAT", "FLOAT"}
-    | {"BINUNICODE", "SHORT_BINUNICODE", "UNICODE", "BINSTRING", "SHORT_BINSTRING"}
-)
-_MEMO_WRITES = frozenset({"BINPUT", "LONG_BINPUT", "PUT"})
-_MEMO_READS = frozenset({"BINGET", "LONG_BINGET", "GET"})
 _ACTIONS: Mapping[str, Callable[[list[Any], Any], object]] = {
     "PROTO": lambda stack, _: None,
     "FRAME": lambda stack, _: None,

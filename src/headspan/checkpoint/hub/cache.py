@@ -37,6 +37,9 @@ ByteRange = tuple[int, int]
 """The first byte, and the byte after the last."""
 DIGEST = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
 MAX_FILE_BYTES = 2**50
+PIECE_BYTES = 8 * 2**20
+"""What an interrupted process loses at most, and what is read to check a checksum."""
+PIECE_NAME = re.compile(r"(\d{1,18})-(\d{1,18})-([0-9a-f]{8})")
 
 
 @dataclass(frozen=True)
@@ -156,11 +159,6 @@ def save(path: Path, content: bytes | bytearray | memoryview) -> bool:
     except (OSError, HeadspanError):
         return False
     return True
-
-
-PIECE_BYTES = 8 * 2**20
-"""What an interrupted process loses at most, and what is read to check a checksum."""
-PIECE_NAME = re.compile(r"(\d{1,18})-(\d{1,18})-([0-9a-f]{8})")
 
 
 @dataclass(frozen=True)

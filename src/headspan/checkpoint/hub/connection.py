@@ -46,6 +46,9 @@ from headspan.errors import HubError
 
 USER_AGENT = f"headspan/{__version__}; hf_hub/{huggingface_hub_version}"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
+CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
+SPARE_BYTES = 4 * 2**20
+"""A server that ignores ranges is put up with where no more than this is transferred for nothing."""
 
 
 class HubToken(httpx2.Auth):
@@ -178,11 +181,6 @@ def _redirect_target(response: httpx2.Response) -> str:
 
 def _reason(problem: Exception) -> str:
     return (str(problem).strip() or type(problem).__name__)[:120]
-
-
-CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
-SPARE_BYTES = 4 * 2**20
-"""A server that ignores ranges is put up with where no more than this is transferred for nothing."""
 
 
 def check_put_off(answer: Answer) -> None:

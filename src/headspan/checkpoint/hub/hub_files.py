@@ -28,6 +28,11 @@ from headspan.errors import CheckpointError, HubError
 if TYPE_CHECKING:
     import torch
 
+MEMBER_HEADER = struct.Struct("<4s22xHH")
+"""Of the header before a zip member: magic, then at its end the lengths of the name and of the extra field."""
+USUAL_EXTRA_BYTES = 256
+"""torch aligns storages to 64 bytes with an extra field; a longer one costs a second request, nothing else."""
+
 
 @dataclass(frozen=True, eq=False)
 class HubFiles:
@@ -87,12 +92,6 @@ def _in_parts(file: RangedFile, reason: str) -> HubError:
     )
 
 
-MEMBER_HEADER = struct.Struct("<4s22xHH")
-"""Of the header before a zip member: magic, then at its end the lengths of the name and of the extra field."""
-USUAL_EXTRA_BYTES = 256
-"""torch aligns storages to 64 bytes with an extra field; a longer one costs a second request, nothing else."""
-
-
 def _safetensors_contents(file: RangedFile, header: SafetensorsHeader, names: Sequence[str]) -> dict[str, torch.Tensor]:
     """The named tensors of a safetensors file."""
     contents = file.read([header.byte_ranges[name] for name in names])
@@ -135,10 +134,6 @@ def _storage_bytes(tensor: PickledTensor) -> ByteRange:
     return tensor.offset * item, tensor.last_item * item
 
 
-def _name_end(member: zipfile.ZipInfo) -> int:
-    return member.header_offset + MEMBER_HEADER.size + len(member.orig_filename.encode())
-
-
 def _header_range(file: RangedFile, member: zipfile.ZipInfo) -> ByteRange:
     if not 0 <= member.header_offset <= file.size - MEMBER_HEADER.size:
         raise CheckpointError(f"{file.name} is damaged: its directory points outside the file; download it again")
@@ -147,8 +142,9 @@ def _header_range(file: RangedFile, member: zipfile.ZipInfo) -> ByteRange:
 
 def _likely_range(file: RangedFile, member: zipfile.ZipInfo, tensor: PickledTensor) -> ByteRange:
     first, end = _storage_bytes(tensor)
-    start = min(_name_end(member) + first, file.size)
-    return start, min(_name_end(member) + end + USUAL_EXTRA_BYTES, file.size) if first < end else start
+    name_end = member.header_offset + MEMBER_HEADER.size + len(member.orig_filename.encode())
+    start = min(name_end + first, file.size)
+    return start, min(name_end + end + USUAL_EXTRA_BYTES, file.size) if first < end else start
 
 
 def _data_start(header: bytearray, member: zipfile.ZipInfo, file: RangedFile) -> int:

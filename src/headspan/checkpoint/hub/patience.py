@@ -17,6 +17,9 @@ from typing import TypeVar
 from headspan.errors import HubError
 
 T = TypeVar("T")
+OFFLINE = "the Hub may not be asked for what is not in the cache (HF_HUB_OFFLINE is set); unset it, or give a folder"
+LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Answers that say: not now."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,6 @@ class Patience:
 
 
 PATIENCE = Patience()
-OFFLINE = "the Hub may not be asked for what is not in the cache (HF_HUB_OFFLINE is set); unset it, or give a folder"
-LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Answers that say: not now."""
 
 
 class Unreachable(HubError):

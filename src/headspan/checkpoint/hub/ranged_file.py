@@ -20,6 +20,12 @@ from headspan.checkpoint.hub.cache import ByteRange, Extents, PieceWriter
 from headspan.checkpoint.hub.connection import Download
 from headspan.errors import CheckpointError, HubError
 
+WORTH_A_BAR = 4 * 2**20
+GAP_BYTES = 2**20
+"""Ranges no further apart than this are read in one request: at 10 MB/s a request's 0.1 s cost as much as this gap."""
+BLOCK_BYTES = 128 * 1024
+"""Headers are read in blocks of this size; nearly every header of a large model fits into one."""
+
 
 def union(ranges: Iterable[ByteRange], gap: int = 0) -> list[ByteRange]:
     """The ranges sorted and joined where they overlap, touch, or leave at most `gap` bytes between them."""
@@ -89,9 +95,6 @@ class Gathering:
         return all(len(buffer) == end - start for buffer, (start, end) in zip(self.buffers, self.ranges, strict=True))
 
 
-WORTH_A_BAR = 4 * 2**20
-
-
 @contextmanager
 def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
     """A function to call with the number of bytes that arrived; it draws on stderr if a person sees it and waits."""
@@ -107,10 +110,6 @@ def progress_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(escape(label), total=total)
         yield lambda n: progress.advance(task, n)
-
-
-GAP_BYTES = 2**20
-"""Ranges no further apart than this are read in one request: at 10 MB/s a request's 0.1 s cost as much as this gap."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,10 +187,6 @@ def content_digest(content: bytes, digits: int) -> str:
     if digits == 64:
         return hashlib.sha256(content).hexdigest()
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-
-
-BLOCK_BYTES = 128 * 1024
-"""Headers are read in blocks of this size; nearly every header of a large model fits into one."""
 
 
 class BlockReader(io.RawIOBase):

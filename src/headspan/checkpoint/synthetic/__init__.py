@@ -19,6 +19,10 @@ from headspan.checkpoint.stored_stack import StoredNames, StoredStack, stored_sh
 from headspan.checkpoint.synthetic.store import STRENGTH, Planted, SyntheticStore, random_pairs
 from headspan.errors import CheckpointError, UnsupportedModel
 
+Infos = dict[str, TensorInfo]
+SCHEME = "synthetic:"
+OPTIONS = ("seed", "layers", "planted", "strength")
+
 
 def _llama(
     model_type: str, layers: int, heads: tuple[int, int], widths: tuple[int, int], tables: tuple[int, int]
@@ -52,8 +56,6 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
     "mistral-7b": _llama("mistral", 32, (32, 8), (4096, 14336), (32000, 32768)),
     "llama-70b": _llama("llama", 80, (64, 8), (8192, 28672), (32000, 4096)),
 }
-
-Infos = dict[str, TensorInfo]
 
 
 def shape_config(shape: str | Mapping[str, Any], layers: int | None = None) -> Config:
@@ -132,10 +134,6 @@ def _norm(norm: Norm, key: str, width: int) -> Iterator[tuple[str, tuple[int, ..
     for names in (norm.weight, norm.bias):
         if names:
             yield names[0].format(layer=key), (width,)
-
-
-SCHEME = "synthetic:"
-OPTIONS = ("seed", "layers", "planted", "strength")
 
 
 def synthetic(

@@ -20,11 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from headspan.checkpoint.families import Rows, Stack
 from headspan.checkpoint.formats.tensors import TensorInfo
@@ -32,11 +29,10 @@ from headspan.checkpoint.stored_stack import StoredNames
 from headspan.dims import COMPOSING, KV_ROLES, ROLES, HeadLabel, Role
 from headspan.errors import ArgumentError
 
-if TYPE_CHECKING:
-    import torch
-
-
 STRENGTH = 8.0
+STANDARD_DEVIATION = 0.02
+RECIPE = "1"
+"""Changes whenever the same seed would give other numbers."""
 
 
 @dataclass(frozen=True)
@@ -152,19 +148,6 @@ def random_pairs(stack: Stack, count: int, strength: float, seed: int) -> list[P
     return pairs
 
 
-def plant(
-    matrix: Float[Tensor, "feature d_model"], change: Change, directions: Float[Tensor, "a d_model"], first: int
-) -> None:
-    """Write a change into the rows of `matrix` that belong to its head; `first` is the head's first row."""
-    rows = matrix[first + change.start : first + change.start + change.count]
-    rows.mul_((1 - change.share) ** 0.5).add_(directions, alpha=change.share**0.5)
-
-
-STANDARD_DEVIATION = 0.02
-RECIPE = "1"
-"""Changes whenever the same seed would give other numbers."""
-
-
 @dataclass(frozen=True)
 class SyntheticStore:
     """Every tensor of a stack, drawn on demand, with planted pairs written into it."""
@@ -197,8 +180,6 @@ class SyntheticStore:
         return {name: self._tensor(name) for name in names}
 
     def _tensor(self, name: str) -> torch.Tensor:
-        import torch
-
         shape = self.infos[name].shape
         if len(shape) == 1:
             return torch.full(shape, 0.0 if name.endswith("bias") else 1.0 - self.gain_offset)
@@ -209,8 +190,6 @@ class SyntheticStore:
 
     def _normal(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         """Normal numbers that depend on the seed and the name only."""
-        import torch
-
         digest = hashlib.sha256(f"{RECIPE}/{self.seed}/{name}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
         return torch.empty(shape).normal_(0.0, STANDARD_DEVIATION, generator=generator)
@@ -222,7 +201,9 @@ class SyntheticStore:
         matrix = tensor if heads_first else tensor.T
         for change in self.changes[role, layer]:
             directions = self._normal(f"planted/{change.pair}", (change.count, self.stack.d_model))
-            plant(matrix, change, directions, _first_feature(projection.rows, change.head))
+            start = _first_feature(projection.rows, change.head) + change.start
+            rows = matrix[start : start + change.count]
+            rows.mul_((1 - change.share) ** 0.5).add_(directions, alpha=change.share**0.5)
 
     def content_hash(self) -> str:
         """A label of the content: it follows from the tensors' names and shapes, the planted pairs and the seed."""

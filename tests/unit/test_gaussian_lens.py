@@ -17,7 +17,7 @@ from headspan.cli.main import app
 from headspan.distributions import score_moments
 from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.heads import Heads
-from headspan.heads.projecting import projected
+from headspan.heads.logits import queries_or_keys
 from headspan.lenses.gaussian import gaussian, measurement
 from headspan.lenses.gaussian.agreement import explained, size_ratio, slope
 from headspan.lenses.gaussian.information import information_at, leading_components
@@ -83,7 +83,7 @@ def test_moments_fitted_on_queries_are_the_images_of_the_streams(demo: Heads) ->
     heads = demo.to("float64")
     generator = torch.Generator().manual_seed(1)
     reads = torch.randn(40, 12, heads.d_model, generator=generator, dtype=torch.float64)
-    q, k = projected(heads, "Q", 0, reads), projected(heads, "K", 0, reads)
+    q, k = queries_or_keys(heads, "Q", 0, reads), queries_or_keys(heads, "K", 0, reads)
     sample = QueriesAndKeys(q, k.repeat_interleave(q.shape[1] // k.shape[1], dim=1))
     ours = fitted(sample, "neighbor")
     x, y = reads[:, 1:], reads[:, :-1]

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.heads import Heads
-from headspan.heads.rotary import relative_rotation
+from headspan.heads.logits import relative_rotation
 from headspan.lenses.gaussian.pairs import QueriesAndKeys
 
 

@@ -17,7 +17,7 @@ import xarray as xr
 
 from headspan.dims import HEAD, LAYER
 from headspan.heads import Heads
-from headspan.heads.projecting import projected
+from headspan.heads.logits import queries_or_keys
 from headspan.lenses.gaussian.agreement import explained, size_ratio, slope
 from headspan.lenses.gaussian.entropy import bilinear_form, row_entropies, uniform_entropy
 from headspan.lenses.gaussian.information import information_at, leading_components
@@ -70,7 +70,7 @@ def _left_out(heads: Heads, found: Reads) -> list[str]:
 def _layer(heads: Heads, layer: int, found: Reads, seed: int) -> xr.Dataset:
     """Everything about one layer."""
     reads = found.layers[layer].double()
-    q, k = (projected(heads, role, layer, reads) for role in ("Q", "K"))
+    q, k = (queries_or_keys(heads, role, layer, reads) for role in ("Q", "K"))
     sample = QueriesAndKeys(q, k.repeat_interleave(q.shape[1] // k.shape[1], dim=1))
     half, length = len(reads) // 2, reads.shape[1]
     fit, held = sample.part(slice(half)), sample.part(slice(half, None))

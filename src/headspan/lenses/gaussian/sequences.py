@@ -16,7 +16,7 @@ from torch import Tensor
 from headspan.errors import ArgumentError, MissingTensor, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.entry import first_read
-from headspan.heads.projecting import projection_obstacle
+from headspan.heads.logits import projection_obstacle
 from headspan.runtime import RunnableModel, forward
 
 AT_ONCE = 8
@@ -106,7 +106,7 @@ def _from_tables(heads: Heads, sequences: int, length: int, seed: int, reason: s
     obstacle = _table_obstacle(heads)
     if obstacle is not None:
         raise UnsupportedModel(f"the model is not run ({reason}), nor can layer 0 be read from tables: {obstacle}")
-    W_E = heads.W_E
+    W_E = heads.table("W_E")
     tokens = W_E[_drawn(len(W_E), sequences, length, seed)].double()
     places = (
         torch.zeros_like(tokens) if heads.stack.position_table is None else _places(heads, length).expand_as(tokens)
@@ -117,7 +117,7 @@ def _from_tables(heads: Heads, sequences: int, length: int, seed: int, reason: s
 
 
 def _places(heads: Heads, length: int) -> Float[Tensor, "position d_model"]:
-    table = heads.W_pos
+    table = heads.table("W_pos")
     if len(table) < length:
         raise ArgumentError(f"sequences of {length} tokens exceed the {len(table)} positions; ask for shorter ones")
     return table[:length].double()

@@ -1,9 +1,9 @@
-"""Embeddings, unembedding, MLP matrices and norms around the heads, in the same fold state as the reader."""
+"""Embeddings, unembedding and MLPs: the matrices around the heads, in the same fold state as the reader."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.checkpoint.families import Table
-from headspan.errors import MissingTensor
-from headspan.heads.folding import centred, folded_reader
+from headspan.errors import ArgumentError, MissingTensor
+from headspan.heads.norms import fold_norm, without_mean
 from headspan.heads.reader import WeightReader
 
 
@@ -24,6 +24,12 @@ class MLPWeights:
     b_in: tuple[Float[Tensor, " d_mlp"] | None, ...]
     W_out: Float[Tensor, "d_mlp d_model"]
     b_out: Float[Tensor, " d_model"] | None
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor | None]) -> MLPWeights:
+        """From each matrix with its bias after it, the writing one last."""
+        weights, biases = [weight for weight in tensors[::2] if weight is not None], tensors[1::2]
+        return cls(W_in=tuple(weights[:-1]), b_in=tuple(biases[:-1]), W_out=weights[-1], b_out=biases[-1])
 
 
 def token_table(reader: WeightReader) -> Float[Tensor, "token d_model"]:
@@ -55,8 +61,18 @@ def unembedding(reader: WeightReader) -> Float[Tensor, "d_model token"]:
         weight = reader.linear(table.through, reader.d_model, weight.shape[0])[0] @ weight
     if reader.fold == "none" or stored.stack.final_norm is None:
         return weight
-    folded, _ = folded_reader(weight, None, reader.norm(stored.stack.final_norm), reader.center)
+    folded, _ = fold_norm(weight, None, reader.norm(stored.stack.final_norm), reader.center)
     return folded
+
+
+TABLES = {"W_E": token_table, "W_pos": position_table, "W_U": unembedding}
+
+
+def read_table(reader: WeightReader, name: str) -> Float[Tensor, "_ _"]:
+    """W_E, W_pos or W_U by its name."""
+    if name not in TABLES:
+        raise ArgumentError(f"there is no table {name!r:.40}; tables are {', '.join(TABLES)}")
+    return TABLES[name](reader)
 
 
 def table_bytes(reader: WeightReader, name: str) -> int:
@@ -75,21 +91,7 @@ def table_bytes(reader: WeightReader, name: str) -> int:
     return items * (own.itemsize + (reader.dtype.itemsize if copied else 0))
 
 
-def mlp_weights(reader: WeightReader, layer: int) -> MLPWeights:
-    """The MLP of one layer."""
-    *reads, (W_out, b_out) = _mlp_linears(reader, layer)
-    return MLPWeights(
-        W_in=tuple(weight for weight, _ in reads), b_in=tuple(bias for _, bias in reads), W_out=W_out, b_out=b_out
-    )
-
-
-def mlp_matrices(reader: WeightReader, layer: int) -> Iterator[Tensor]:
-    """`W_in` (gate and up, or one) and `W_out` of one layer, each read when the one before has been dealt with."""
-    for weight, _ in _mlp_linears(reader, layer):
-        yield weight
-
-
-def _mlp_linears(reader: WeightReader, layer: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+def mlp_linears(reader: WeightReader, layer: int) -> Iterator[tuple[Tensor, Tensor | None]]:
     """What the MLP reads with, then what it writes with, each with its bias; none is held while another is read."""
     mlp, stored = reader.stored.stack.mlp, reader.stored
     if mlp is None:
@@ -99,7 +101,7 @@ def _mlp_linears(reader: WeightReader, layer: int) -> Iterator[tuple[Tensor, Ten
     for linear in mlp.reads:
         whole = reader.linear(stored.at_layer(linear, layer), reader.d_model, mlp.width * (2 if mlp.fused else 1))
         for weight, bias in _halves(*whole) if mlp.fused else [whole]:
-            yield (weight, bias) if norm is None else folded_reader(weight, bias, norm, reader.center)
+            yield (weight, bias) if norm is None else fold_norm(weight, bias, norm, reader.center)
         del whole, weight, bias
     W_out, b_out = reader.linear(stored.at_layer(mlp.write, layer), mlp.width, reader.d_model)
     yield _written(reader, W_out), None if b_out is None else _written(reader, b_out)
@@ -112,8 +114,8 @@ def _halves(weight: Tensor, bias: Tensor | None) -> list[tuple[Tensor, Tensor | 
 
 
 def _written(reader: WeightReader, rows: Tensor) -> Tensor:
-    """Rows that are added to the stream, centred if the heads are."""
-    return centred(rows) if reader.center else rows
+    """Rows that are added to the stream, centered if the heads are."""
+    return without_mean(rows) if reader.center else rows
 
 
 def _table_rows(reader: WeightReader, table: Table) -> Tensor:

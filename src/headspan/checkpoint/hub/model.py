@@ -17,19 +17,21 @@ from huggingface_hub import try_to_load_from_cache
 
 from headspan.checkpoint.adapter import CONFIG as ADAPTER
 from headspan.checkpoint.config import MAX_JSON_BYTES, Config, json_object
-from headspan.checkpoint.folder import folder_config, listed, weight_files, weight_names
-from headspan.checkpoint.hub.attempts import Attempts, check_put_off
-from headspan.checkpoint.hub.cache_folder import CacheFolder, save
-from headspan.checkpoint.hub.connection import Connection
-from headspan.checkpoint.hub.download import Download
-from headspan.checkpoint.hub.extents import Extents
-from headspan.checkpoint.hub.failures import Interrupted, NoSuchModel, Unreachable, not_the_hub, refusal
+from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, name_list, weight_files, weight_names
+from headspan.checkpoint.formats.tensors import TensorStore
+from headspan.checkpoint.hub import HubReference
+from headspan.checkpoint.hub.cache import CacheFolder, Extents, Listing, parse_listing, save
+from headspan.checkpoint.hub.connection import Connection, Download, check_put_off
 from headspan.checkpoint.hub.hub_files import HubFiles
-from headspan.checkpoint.hub.listing import Listing, parsed_listing
+from headspan.checkpoint.hub.patience import (
+    Attempts,
+    Interrupted,
+    NoSuchModel,
+    Unreachable,
+    not_the_hub,
+    refusal,
+)
 from headspan.checkpoint.hub.ranged_file import RangedFile
-from headspan.checkpoint.hub.reference import HubReference
-from headspan.checkpoint.local_files import LocalFiles
-from headspan.checkpoint.tensors import TensorStore
 from headspan.errors import CheckpointError, HubError
 
 BESIDE_THE_WEIGHTS = (
@@ -64,26 +66,26 @@ def open_hub_model(reference: HubReference) -> HubModel:
     cache = CacheFolder.of(connection.host)
     listing = cache.last_listing(reference) if reference.is_pinned else None
     if listing is None:
-        downloaded = _downloaded(reference.repo, reference.revision) if reference.is_pinned else None
+        downloaded = _downloaded_folder(reference.repo, reference.revision) if reference.is_pinned else None
         if downloaded is not None:
             return _local_model(downloaded)
         try:
-            listing = _asked_listing(connection, reference)
+            listing = _ask_for_listing(connection, reference)
             cache.remember(reference, listing)
         except (Unreachable, NoSuchModel) as problem:
-            downloaded = _downloaded(reference.repo, reference.revision)
+            downloaded = _downloaded_folder(reference.repo, reference.revision)
             if downloaded is not None:
                 return _local_model(downloaded)
             listing = cache.last_listing(reference)
             if listing is None:
                 raise type(problem)(f"there is no file or folder '{reference.repo}' here, and {problem}") from problem
-    downloaded = _downloaded(reference.repo, listing.commit)
+    downloaded = _downloaded_folder(reference.repo, listing.commit)
     if downloaded is not None:
         return _local_model(downloaded)
     return _RemoteRepository(connection, cache, reference.repo, listing).model()
 
 
-def _asked_listing(connection: Connection, reference: HubReference) -> Listing:
+def _ask_for_listing(connection: Connection, reference: HubReference) -> Listing:
     """What the Hub says a revision holds."""
     repo, revision = reference.repo, reference.revision
     url = f"{connection.endpoint}/api/models/{repo}/revision/{quote(revision, safe='')}?blobs=true"
@@ -97,16 +99,16 @@ def _asked_listing(connection: Connection, reference: HubReference) -> Listing:
                 if answer.status != 200:
                     raise not_the_hub(answer.host, f"it answered {answer.status}")
                 content = b"".join(answer.chunks(MAX_JSON_BYTES))
-            return parsed_listing(json_object(content, "the list of files"), connection.host)
+            return parse_listing(json_object(content, "the list of files"), connection.host)
         except Interrupted as problem:
-            attempts.failed(problem)
+            attempts.wait(problem)
         except HubError:
             raise
         except CheckpointError as problem:
             raise not_the_hub(connection.host, str(problem)[:120]) from problem
 
 
-def _downloaded(repo: str, revision: str) -> Path | None:
+def _downloaded_folder(repo: str, revision: str) -> Path | None:
     """The folder of a revision in `huggingface_hub`'s cache, if it holds a config and all weights."""
     config = try_to_load_from_cache(repo, "config.json", revision=revision)
     if not isinstance(config, str):
@@ -140,8 +142,8 @@ class _RemoteRepository:
                 f"'{self.repo}' is an adapter of another model; download it "
                 f"(`hf download {self.repo} --local-dir NAME`) and open that folder"
             )
-        names = weight_names(self.listing.files, lambda name: self._json(name), f"'{self.repo}'")
-        store = HubFiles.of([self._file(name) for name in names], self.connection.traffic)
+        names = weight_names(self.listing.files, self._json, f"'{self.repo}'")
+        store = HubFiles.of([self._file(name) for name in names], self.connection)
         return HubModel(store, self.listing.commit, self._config, self._folder)
 
     def _file(self, name: str) -> RangedFile:
@@ -154,7 +156,7 @@ class _RemoteRepository:
 
     def _config(self) -> Config:
         if "config.json" not in self.listing.files:
-            found = listed(self.listing.files)
+            found = name_list(self.listing.files)
             raise CheckpointError(f"'{self.repo}' has no config.json (found {found}); headspan needs it for the shapes")
         return Config(self._json("config.json"))
 

@@ -1,12 +1,14 @@
-"""The rotary settings of a config, layer by layer, under their present and their older names."""
+"""How positions and scales enter the logits: rotary settings and the factor on the logits, layer by layer."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from headspan.checkpoint.config import MAX_LAYERS, Config
+from headspan.checkpoint.families.parts import Shape
 from headspan.errors import CheckpointError
 
 LayerKind = Literal["full", "sliding"]
@@ -15,13 +17,14 @@ FULL_THETA = ("rope_theta", "rotary_emb_base", "global_rope_theta")
 LLAMA_3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192.0}
 """The settings of Llama 3.1 itself."""
 SLIDING_THETA = ("rope_local_base_freq", "local_rope_theta")
+Scale = Callable[[Config, Shape], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
 class Rotary:
     """How positions turn queries and keys of one layer: `dims` features of a head from the first on, in pairs.
 
-    Pairs are (i, i + dims/2), or neighbours (2i, 2i + 1) if `interleaved`. Pair i turns by
+    Pairs are (i, i + dims/2), or neighbors (2i, 2i + 1) if `interleaved`. Pair i turns by
     `theta ** (-2 i / dims) / factor` radians per position, in the kind "llama3" divided by more for pairs that turn
     slowly (`stretch`). `kind` is the config's own word; where it is none of "default", "linear" and "llama3" the
     frequencies depend on more than this record holds. `dims` 0: this layer turns nothing.
@@ -106,7 +109,7 @@ def layer_kinds(config: Config, n_layers: int, full_every: int = 1) -> tuple[Lay
 def _rotary(
     config: Config, nested: dict[str, Any], theta_names: tuple[str, ...], d_head: int, share: float, theta: float
 ) -> Rotary:
-    settings = config.updated(nested)
+    settings = config.with_fields(nested)
     # Inside a nested record the base frequency has its plain name, whatever the layer.
     names = ("rope_theta",) if "rope_theta" in nested else theta_names
     share = settings.number("partial_rotary_factor", "rotary_pct", default=share)
@@ -129,3 +132,55 @@ def _stretch(settings: Config) -> Stretch:
             f"low_freq_factor, found factor {factor:g}, low {low:g}, high {high:g}"
         )
     return Stretch(factor, low, high, context)
+
+
+def inverse_root_scale(config: Config, shape: Shape) -> tuple[float, ...]:
+    """1 / sqrt(d_head), as nearly everywhere."""
+    return (shape.d_head**-0.5,) * shape.n_layers
+
+
+def unit_scale(config: Config, shape: Shape) -> tuple[float, ...]:
+    """1: the initialization took care of it (T5, GPT-Neo)."""
+    return (1.0,) * shape.n_layers
+
+
+def gpt2_scale(config: Config, shape: Shape) -> tuple[float, ...]:
+    """1 / sqrt(d_head) if the config says so, and 1 / (layer + 1) if it says that too."""
+    scale = shape.d_head**-0.5 if config.flag("scale_attn_weights", default=True) else 1.0
+    by_layer = config.flag("scale_attn_by_inverse_layer_idx")
+    return tuple(scale / (layer + 1) if by_layer else scale for layer in range(shape.n_layers))
+
+
+def multiplier_scale(config: Config, shape: Shape) -> tuple[float, ...]:
+    """The config's own number (Granite)."""
+    return (config.number("attention_multiplier", default=1.0),) * shape.n_layers
+
+
+def query_scalar_scale(config: Config, shape: Shape) -> tuple[float, ...]:
+    """1 / sqrt of a number that need not be d_head (Gemma 2 and 3)."""
+    return (config.positive("query_pre_attn_scalar", default=256.0) ** -0.5,) * shape.n_layers
+
+
+def softmax_scale(config: Config, shape: Shape) -> tuple[float, ...]:
+    """The number in MPT's `attn_config`, 1 / sqrt(d_head) where there is none."""
+    return (config.part("attn_config").number("softmax_scale", default=shape.d_head**-0.5),) * shape.n_layers
+
+
+def disentangled_scale(config: Config, shape: Shape) -> tuple[float, ...]:
+    """DeBERTa adds up to three kinds of logits and divides each by sqrt(d_head * their number)."""
+    kinds = config.get("pos_att_type") or []
+    kinds = kinds.split("|") if isinstance(kinds, str) else kinds
+    kinds = kinds if isinstance(kinds, list) else []
+    count = 1 + sum(kind in kinds for kind in ("c2p", "p2c"))
+    return ((shape.d_head * count) ** -0.5,) * shape.n_layers
+
+
+def latent_scale(config: Config, shape: Shape, width: int) -> tuple[float, ...]:
+    """DeepSeek: 1 / sqrt of the whole query's width, stretched along with the context."""
+    nested = config.get("rope_parameters", "rope_scaling")
+    settings = Config(nested if isinstance(nested, dict) else {}, config.place)
+    share, factor = settings.number("mscale_all_dim", default=0.0), settings.number("factor", default=1.0)
+    stretch = 0.1 * share * math.log(factor) + 1.0 if share and factor > 1 else 1.0
+    if settings.get("rope_type", "type") in (None, "default"):
+        stretch = 1.0
+    return (width**-0.5 * stretch**2,) * shape.n_layers

@@ -19,23 +19,22 @@ from dataclasses import dataclass
 from math import prod
 from typing import IO, Any, BinaryIO, cast
 
+from headspan.checkpoint.formats.tensors import DTYPES
 from headspan.errors import CheckpointError
 
 MAX_OPCODES = 5_000_000
 MAX_PICKLE_BYTES = 64 * 2**20
 
-STORAGE_DTYPES: Mapping[str, str] = {
-    "DoubleStorage": "float64",
-    "FloatStorage": "float32",
-    "HalfStorage": "float16",
-    "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64",
-    "IntStorage": "int32",
-    "ShortStorage": "int16",
-    "CharStorage": "int8",
-    "ByteStorage": "uint8",
-    "BoolStorage": "bool",
+STORAGES: Mapping[str, str] = {
+    f"{module}.{storage}": name for name, _, _, storage in DTYPES if storage for module in ("torch", "torch.storage")
 }
+"""The storage classes that a pickle may name, with the dtype of their numbers."""
+_LITERALS = frozenset(
+    {"BININT", "BININT1", "BININT2", "LONG1", "LONG4", "INT", "LONG", "BINFLOAT", "FLOAT"}
+    | {"BINUNICODE", "SHORT_BINUNICODE", "UNICODE", "BINSTRING", "SHORT_BINSTRING"}
+)
+_MEMO_WRITES = frozenset({"BINPUT", "LONG_BINPUT", "PUT"})
+_MEMO_READS = frozenset({"BINGET", "LONG_BINGET", "GET"})
 
 
 @dataclass(frozen=True)
@@ -137,13 +136,16 @@ def _pop_to_mark(stack: list[Any]) -> list[Any]:
     raise ValueError("MARK is missing")
 
 
-def _pop_tuple(stack: list[Any], n: int) -> None:
+def _pop_last(stack: list[Any], n: int) -> list[Any]:
     if len(stack) < n:
         raise ValueError("the stack is too short")
-    stack[len(stack) - n :] = [tuple(stack[len(stack) - n :])]
+    items = stack[len(stack) - n :]
+    del stack[len(stack) - n :]
+    return items
 
 
-def _store(target: Any, pairs: list[Any]) -> None:
+def _store(stack: list[Any], pairs: list[Any]) -> None:
+    target = stack[-1]
     if not isinstance(target, dict):
         raise ValueError("an item is set on something that is not a dict")
     for key, value in zip(pairs[::2], pairs[1::2], strict=True):
@@ -153,48 +155,23 @@ def _store(target: Any, pairs: list[Any]) -> None:
         target[key] = value
 
 
-def _append(target: Any, items: list[Any]) -> None:
+def _append(stack: list[Any], items: list[Any]) -> None:
+    target = stack[-1]
     if not isinstance(target, list):
         raise ValueError("an item is appended to something that is not a list")
     target.extend(items)
-
-
-def _set_items(stack: list[Any], _: Any) -> None:
-    pairs = _pop_to_mark(stack)
-    _store(stack[-1], pairs)
-
-
-def _set_item(stack: list[Any], _: Any) -> None:
-    value, key = stack.pop(), stack.pop()
-    _store(stack[-1], [key, value])
-
-
-def _append_items(stack: list[Any], _: Any) -> None:
-    items = _pop_to_mark(stack)
-    _append(stack[-1], items)
-
-
-def _append_item(stack: list[Any], _: Any) -> None:
-    item = stack.pop()
-    _append(stack[-1], [item])
-
-
-def _build(stack: list[Any], _: Any) -> None:
-    # BUILD sets attributes, such as an OrderedDict's `_metadata`; they carry no weights.
-    stack.pop()
 
 
 def _persistent(stack: list[Any], _: Any) -> None:
     kind, storage_type, key, _location, n_items, *_rest = stack.pop()
     if kind != "storage" or not isinstance(storage_type, Global) or not isinstance(n_items, int) or n_items < 0:
         raise ValueError("a persistent id is not a storage")
-    module, _, name = storage_type.name.rpartition(".")
-    if module not in {"torch", "torch.storage"} or name not in STORAGE_DTYPES:
+    if storage_type.name not in STORAGES:
         raise CheckpointError(f"its pickle has storage of type {storage_type.name}, which headspan does not read")
-    stack.append(Storage(STORAGE_DTYPES[name], str(key), n_items))
+    stack.append(Storage(STORAGES[storage_type.name], str(key), n_items))
 
 
-def _rebuilt_tensor(storage: Any, offset: int, shape: Any, strides: Any, *_: Any) -> PickledTensor:
+def _tensor(storage: Any, offset: int, shape: Any, strides: Any, *_: Any) -> PickledTensor:
     numbers = (offset, *shape, *strides)
     if not isinstance(storage, Storage) or not all(isinstance(n, int) and n >= 0 for n in numbers):
         raise ValueError("a tensor is described by something other than whole numbers")
@@ -204,26 +181,17 @@ def _rebuilt_tensor(storage: Any, offset: int, shape: Any, strides: Any, *_: Any
     return tensor
 
 
-def _rebuilt_parameter(data: Any, *_: Any) -> Any:
-    return data
-
-
-def _ordered_dict(*_: Any) -> dict[Any, Any]:
-    return {}
-
-
 _BUILDERS: Mapping[str, Callable[..., Any]] = {
-    "torch._utils._rebuild_tensor_v2": _rebuilt_tensor,
-    "torch._utils._rebuild_parameter": _rebuilt_parameter,
-    "torch._utils._rebuild_parameter_with_state": _rebuilt_parameter,
-    "collections.OrderedDict": _ordered_dict,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_parameter": lambda data, *_: data,
+    "torch._utils._rebuild_parameter_with_state": lambda data, *_: data,
+    "collections.OrderedDict": lambda *_: {},
 }
 
 
 def _global(stack: list[Any], argument: str) -> None:
     name = argument.replace(" ", ".", 1)
-    module, _, leaf = name.rpartition(".")
-    if name not in _BUILDERS and not (module in {"torch", "torch.storage"} and leaf in STORAGE_DTYPES):
+    if name not in _BUILDERS and name not in STORAGES:
         raise CheckpointError(
             f"its pickle refers to '{name}', which is not part of a state dict; headspan runs no code from a "
             "checkpoint: save the weights alone (torch.save(model.state_dict(), ...) or safetensors)"
@@ -238,13 +206,7 @@ def _reduce(stack: list[Any], _: Any) -> None:
     stack.append(_BUILDERS[function.name](*arguments))
 
 
-_LITERALS = frozenset(
-    {"BININT", "BININT1", "BININT2", "LONG1", "LONG4", "INT", "LONG", "BINFLOAT", "FLOAT"}
-    | {"BINUNICODE", "SHORT_BINUNICODE", "UNICODE", "BINSTRING", "SHORT_BINSTRING"}
-)
-_MEMO_WRITES = frozenset({"BINPUT", "LONG_BINPUT", "PUT"})
-_MEMO_READS = frozenset({"BINGET", "LONG_BINGET", "GET"})
-_ACTIONS: Mapping[str, Callable[[list[Any], Any], None]] = {
+_ACTIONS: Mapping[str, Callable[[list[Any], Any], object]] = {
     "PROTO": lambda stack, _: None,
     "FRAME": lambda stack, _: None,
     "NONE": lambda stack, _: stack.append(None),
@@ -254,17 +216,18 @@ _ACTIONS: Mapping[str, Callable[[list[Any], Any], None]] = {
     "EMPTY_DICT": lambda stack, _: stack.append({}),
     "EMPTY_LIST": lambda stack, _: stack.append([]),
     "EMPTY_TUPLE": lambda stack, _: stack.append(()),
-    "TUPLE1": lambda stack, _: _pop_tuple(stack, 1),
-    "TUPLE2": lambda stack, _: _pop_tuple(stack, 2),
-    "TUPLE3": lambda stack, _: _pop_tuple(stack, 3),
+    "TUPLE1": lambda stack, _: stack.append(tuple(_pop_last(stack, 1))),
+    "TUPLE2": lambda stack, _: stack.append(tuple(_pop_last(stack, 2))),
+    "TUPLE3": lambda stack, _: stack.append(tuple(_pop_last(stack, 3))),
     "TUPLE": lambda stack, _: stack.append(tuple(_pop_to_mark(stack))),
     "LIST": lambda stack, _: stack.append(_pop_to_mark(stack)),
-    "SETITEM": _set_item,
-    "SETITEMS": _set_items,
-    "APPEND": _append_item,
-    "APPENDS": _append_items,
+    "SETITEM": lambda stack, _: _store(stack, _pop_last(stack, 2)),
+    "SETITEMS": lambda stack, _: _store(stack, _pop_to_mark(stack)),
+    "APPEND": lambda stack, _: _append(stack, _pop_last(stack, 1)),
+    "APPENDS": lambda stack, _: _append(stack, _pop_to_mark(stack)),
     "GLOBAL": _global,
     "BINPERSID": _persistent,
     "REDUCE": _reduce,
-    "BUILD": _build,
+    # It sets attributes, such as an OrderedDict's `_metadata`; they carry no weights.
+    "BUILD": lambda stack, _: _pop_last(stack, 1),
 }

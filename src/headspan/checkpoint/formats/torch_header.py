@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-from headspan.checkpoint.tensors import ITEM_BYTES, TensorInfo
-from headspan.checkpoint.torch_pickle import MAX_PICKLE_BYTES, PickledTensor, Storage, pickled_value
+from headspan.checkpoint.formats.tensors import ITEM_BYTES, TensorInfo
+from headspan.checkpoint.formats.torch_pickle import MAX_PICKLE_BYTES, PickledTensor, Storage, pickled_value
 from headspan.errors import CheckpointError
 
 ZIP_MAGIC = b"PK\x03\x04"

@@ -13,31 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from headspan.checkpoint.tensors import TensorInfo
+from headspan.checkpoint.formats.tensors import DTYPES, TensorInfo
 from headspan.errors import CheckpointError
 
 MAX_HEADER_BYTES = 32 * 2**20
 """About 300,000 tensors; the largest published checkpoints need well under 1 MB a file."""
 
-DTYPES: Mapping[str, str] = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E8M0": "float8_e8m0fnu",
-    "C64": "complex64",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U64": "uint64",
-    "U32": "uint32",
-    "U16": "uint16",
-    "U8": "uint8",
-    "BOOL": "bool",
-}
+CODES: Mapping[str, str] = {code: name for name, _, code, _ in DTYPES}
 
 
 @dataclass(frozen=True)
@@ -98,11 +80,11 @@ def _tensor(name: str, entry: Any, place: str) -> tuple[TensorInfo, tuple[int, i
         code, shape, (start, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
     except (KeyError, TypeError, ValueError) as problem:
         raise CheckpointError(f"{place}: the header entry of tensor '{name}' is malformed") from problem
-    if not isinstance(code, str) or code not in DTYPES:
+    if not isinstance(code, str) or code not in CODES:
         raise CheckpointError(f"{place}: tensor '{name}' has dtype {code!r:.40}, which headspan does not know")
     if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in (*shape, start, end)):
         raise CheckpointError(f"{place}: tensor '{name}' has a shape or offsets that are not whole numbers >= 0")
-    info = TensorInfo(name, DTYPES[code], shape, place)
+    info = TensorInfo(name, CODES[code], shape, place)
     if end - start != info.n_bytes:
         raise CheckpointError(
             f"{place}: tensor '{name}' of shape {shape} and dtype {info.dtype} needs {info.n_bytes:,} bytes, "

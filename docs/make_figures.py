@@ -62,8 +62,8 @@ def renamed(drawn: Mapping[str, go.Figure], **names: str) -> Figures:
 
 def affinity() -> Figures:
     """GPT-2 small with published head classes and, smaller, the demo model."""
-    from headspan.lenses.affinity.figures import hub_ranking, wiring_diagram
     from headspan.lenses import affinity
+    from headspan.lenses.affinity.figures import hub_ranking, wiring_diagram
     from headspan.lenses.affinity.head_classes import default_labels
 
     heads = headspan.open(model(GPT2)).heads()
@@ -138,9 +138,9 @@ def spectra() -> Figures:
 
 def running() -> Figures:
     """stories260K on the beginning of a story, and the demo model's heads."""
+    from headspan.lenses import attention, detect, intervene
     from headspan.lenses.attention.figures import attention_map, entropy_by_layer, layer_grid
     from headspan.lenses.detect.figures import score_maps
-    from headspan.lenses import attention, detect, intervene
     from headspan.runtime import encoded, open_runnable
 
     stories = open_runnable(model(STORIES))
@@ -161,8 +161,8 @@ def running() -> Figures:
 
 def validate() -> Figures:
     """Geometry against behaviour on stories260K."""
-    from headspan.lenses.validate.figures import cause_scatter, distance_scatter
     from headspan.lenses import validate
+    from headspan.lenses.validate.figures import cause_scatter, distance_scatter
     from headspan.runtime import open_runnable
 
     result = validate.compute(open_runnable(model(STORIES)))
@@ -171,11 +171,10 @@ def validate() -> Figures:
 
 def gaussian() -> Figures:
     """The Gaussian picture on MiniLM; softmax along great circles; tokens under attention layers."""
-    from headspan.lenses.gaussian.figures import entropy_figure, spread_figure
-    from headspan.ledger.mixture_figure import entropy_over_variance, token_courses
-    from headspan.ledger.slerp_figure import divergence_along_paths
     from headspan.distributions import entropy_study, path_study, random_layers, token_course
+    from headspan.ledger.figures import divergence_along_paths, entropy_over_variance, token_courses
     from headspan.lenses import gaussian
+    from headspan.lenses.gaussian.figures import entropy_figure, spread_figure
 
     result = gaussian.compute(headspan.open(minilm()).heads())
     draws = torch.Generator().manual_seed(0)

@@ -21,10 +21,10 @@ def layer_norm(draws: Draws) -> Evidence:
     skewness = (((x - x.mean()) / x.std()) ** 3).mean()
     rows = torch.nn.functional.layer_norm(draws.normal(5, 16) * 3 + 2, (16,), eps=0.0)
     return evidence(
-        equals("skewness after standardising", skewness, 2.0, 0.05),
+        equals("skewness after standardizing", skewness, 2.0, 0.05),
         same("means of tokens", rows.mean(1), 0.0, 1e-12),
         same("variances of tokens", rows.var(1, correction=0), 1.0, 1e-12),
-        printed=[equals("skewness after standardising", skewness, 0.0, 0.05)],
+        printed=[equals("skewness after standardizing", skewness, 0.0, 0.05)],
     )
 
 
@@ -40,7 +40,7 @@ def sinusoids(draws: Draws) -> Evidence:
     turn = (cosine[1:] > cosine[:-1]).nonzero()[0, 0]
     return evidence(
         same("products less sum of cosines", table @ table.T, by_lag[gap.abs()], 1e-10),
-        equals("cosine of neighbours", cosine[1], 0.9702, 5e-5),
+        equals("cosine of neighbors", cosine[1], 0.9702, 5e-5),
         equals("first rise after distance", turn, 11, 0),
         figures={"at distance 5": cosine[5], "at distance 50": cosine[50]},
     )

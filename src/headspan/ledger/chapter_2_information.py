@@ -169,13 +169,13 @@ def plug_in(draws: Draws) -> Evidence:
     corrected = information_estimate(x[..., :p], x[..., p:])
     raw = x[0] + 1.5
     S = raw.T @ raw / (n - 1)
-    uncentred = mutual_information(S[:p, :p], S[p:, p:], S[:p, p:])
+    uncentered = mutual_information(S[:p, :p], S[p:, p:], S[:p, p:])
     S = sample_moments(raw)[1]
     return evidence(
         near("mean plug-in of independent vectors", plain.mean(), p * q / (2 * n), 0.1),
         mean_is("corrected", corrected, 0.0),
-        equals("centred", mutual_information(S[:p, :p], S[p:, p:], S[:p, p:]), 0.0, 0.1),
-        printed=[equals("uncentred information", uncentred, 0.0, 0.1)],
+        equals("centered", mutual_information(S[:p, :p], S[p:, p:], S[:p, p:]), 0.0, 0.1),
+        printed=[equals("uncentered information", uncentered, 0.0, 0.1)],
     )
 
 

@@ -37,10 +37,10 @@ def half_axes(draws: Draws) -> Evidence:
     half = values.sqrt()
     ends = half * axes
     form = (ends * torch.linalg.solve(S, ends)).sum(0)
-    centred = torch.linalg.svdvals(x - mean).flip(0) / math.sqrt(len(x) - 1)
+    centered = torch.linalg.svdvals(x - mean).flip(0) / math.sqrt(len(x) - 1)
     return evidence(
         same("Q at the ends of the axes less 1", form, 1.0, 1e-12),
-        same("half-axes", half, centred, 1e-12),
+        same("half-axes", half, centered, 1e-12),
         printed=[
             same("Q at the ends of the axes less 0", form, 0.0, 1e-12),
             same("axes less singular values", half, torch.linalg.svdvals(x).flip(0), 1e-12),

@@ -79,7 +79,7 @@ def entropy_of_exponential(draws: Draws) -> Evidence:
 
 
 @check("5.1.3a")
-def normaliser(draws: Draws) -> Evidence:
+def normalizer(draws: Draws) -> Evidence:
     found = {s: fenton_wilkinson_distance(32, s * s, 60_000, draws.seed()) for s in (0.25, 1.0, 2.0)}
     return evidence(
         at_most("distance at s = 1/4", found[0.25], 0.02),

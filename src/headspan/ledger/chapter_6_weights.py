@@ -134,13 +134,13 @@ def sphere_variance(draws: Draws) -> Evidence:
 def sphere_covariance(draws: Draws) -> Evidence:
     n, radius = 6, 1.5
     x = draws.sphere(COUNT, n, radius=radius)
-    centred = x - x.mean(1, keepdim=True)
-    centred = radius * torch.nn.functional.normalize(centred, dim=1)
+    centered = x - x.mean(1, keepdim=True)
+    centered = radius * torch.nn.functional.normalize(centered, dim=1)
     squares = x**2 - radius**2 / n
     printed = -(radius**2) / (n * (n - 1))
     return evidence(
         mean_is("x_1 x_2", x[:, 0] * x[:, 1], 0.0),
-        mean_is("x_1 x_2 where coordinates add up to 0", centred[:, 0] * centred[:, 1], printed),
+        mean_is("x_1 x_2 where coordinates add up to 0", centered[:, 0] * centered[:, 1], printed),
         mean_is("covariance of squares", squares[:, 0] * squares[:, 1], -2 * radius**4 / (n**2 * (n + 2))),
         printed=[mean_is("x_1 x_2", x[:, 0] * x[:, 1], printed)],
     )
@@ -213,8 +213,8 @@ def sum_of_variances(draws: Draws) -> Evidence:
 @check("6.42/6.48")
 def variance_of_mean_score(draws: Draws) -> Evidence:
     n, count = 12, 20_000
-    centre = draws.sphere(n)
-    X, Y = (torch.nn.functional.normalize(centre + 0.6 * draws.sphere(3, n), dim=1) for _ in range(2))
+    center = draws.sphere(n)
+    X, Y = (torch.nn.functional.normalize(center + 0.6 * draws.sphere(3, n), dim=1) for _ in range(2))
     lam = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     mu_x, mu_y = lam @ X, lam @ Y
     scores = _random_scores(draws, mu_x, mu_y, count)

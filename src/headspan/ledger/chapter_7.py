@@ -223,7 +223,7 @@ def shrinking(draws: Draws) -> Evidence:
 
 
 @check("7.2.2c")
-def trace_by_chance(draws: Draws) -> Evidence:
+def trace_under_rotations(draws: Draws) -> Evidence:
     n, share, count = 16, 0.1, 20_000
     spectra = [draws.uniform(n) + 0.1 for _ in range(2)]
     first, second = (torch.diag(s * math.sqrt(share * n) / s.norm()) for s in spectra)

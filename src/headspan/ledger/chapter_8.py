@@ -1,4 +1,4 @@
-"""Chapter 8 of the thesis, its appendix A and chapter 9: attention maps of Mistral, and what chance gives for them."""
+"""Chapter 8 of the thesis, its appendix A and chapter 9: attention maps of Mistral, and what random weights give."""
 
 from __future__ import annotations
 
@@ -114,12 +114,12 @@ def sharpening(draws: Draws) -> Evidence:
 @check("8.5c")
 def self_attention(draws: Draws) -> Evidence:
     n, runs = 64, 200
-    chance = float((1 / torch.arange(1, n + 1).double()).mean())
+    expected = float((1 / torch.arange(1, n + 1).double()).mean())
     found = {alpha: _patterns(draws, runs, n, alpha) for alpha in (1.0, 2.0, 4.0)}
     own = {alpha: A.diagonal(dim1=-2, dim2=-1).mean(-1) for alpha, A in found.items()}
     tied = _patterns(draws, 20, n, 4.0, tied=True).diagonal(dim1=-2, dim2=-1).mean()
     return evidence(
-        *(mean_is(f"share on oneself at alpha = {alpha:g}", value, chance) for alpha, value in own.items()),
+        *(mean_is(f"share on oneself at alpha = {alpha:g}", value, expected) for alpha, value in own.items()),
         at_least("largest share of a row at alpha = 4", found[4.0].amax(-1).mean(), 0.8),
         at_least("share on oneself, tied weights", tied, 0.95),
         printed=[at_least("share on oneself at alpha = 4", own[4.0].mean(), 0.5)],

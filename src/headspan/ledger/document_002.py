@@ -60,7 +60,7 @@ def capture(draws: Draws) -> Evidence:
         same("sum over directions", found.sum(-1), float(k), 1e-10),
         at_least("smallest", found.min(), 0.0),
         at_most("largest", found.max(), 1.0, 1e-12),
-        mean_is("first direction, by chance", found[:, 0], k / D),
+        mean_is("first direction, under the null", found[:, 0], k / D),
     )
 
 
@@ -71,7 +71,7 @@ def overlap_table(draws: Draws) -> Evidence:
     return evidence(
         same("rows", found.sum(-1), 1.0, 1e-12),
         same("columns", found.sum(-2), 1.0, 1e-12),
-        mean_is("an entry by chance", entry, 1 / D),
+        mean_is("an entry under the null", entry, 1 / D),
         equals("its deviation over its mean", entry.std() / entry.mean(), 1.3, 0.2),
     )
 

@@ -27,13 +27,13 @@ def bridge_in_training(draws: Draws, run: Checkpoint | None = None) -> Evidence:
         mean_is("share of a random bridge in the middle", random, chance_mean(k, r, d) / r),
         at_most("largest p-value of a gap", _most(runs, "gap_p_value"), 0.001),
         at_least("least ratio of first to second value", _least(runs, "top_ratio"), 1.2),
-        at_most("most of the middle beyond chance", _most(runs, "medium_excess"), -0.15),
-        at_least("least of the bottom beyond chance", _least(runs, "bottom_excess"), 0.15),
+        at_most("most of the middle beyond the null", _most(runs, "medium_excess"), -0.15),
+        at_least("least of the bottom beyond the null", _least(runs, "bottom_excess"), 0.15),
         figures={
             "runs": len(runs),
             "least share of medium values": _least(runs, "medium_share"),
             "largest share of medium values": _most(runs, "medium_share"),
-            "least of top in the bridge beyond chance": _least(runs, "top_in_bridge_excess"),
+            "least of top in the bridge beyond the null": _least(runs, "top_in_bridge_excess"),
         },
     )
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from headspan.distributions import mapped, sample_moments
+from headspan.distributions import linear_image, sample_moments
 from headspan.ledger.claim import check
 from headspan.ledger.draws import Draws
 from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, same
@@ -117,7 +117,7 @@ def same_gaussian(draws: Draws) -> Evidence:
 @check("2.1g")
 def affine_map(draws: Draws) -> Evidence:
     x, a = draws.normal(50, 4), draws.normal(3, 4)
-    mean, S = mapped(*sample_moments(x), a)
+    mean, S = linear_image(*sample_moments(x), a)
     return evidence(same("mean", (x @ a.T).mean(0), mean, 1e-12), same("covariance", torch.cov((x @ a.T).T), S, 1e-12))
 
 

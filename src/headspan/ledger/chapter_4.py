@@ -13,7 +13,7 @@ from headspan.distributions import (
     entropy,
     entropy_change,
     kl_divergence,
-    mapped,
+    linear_image,
     mutual_information,
     pairwise_information,
     sample_moments,
@@ -67,7 +67,7 @@ def determinant_of_a_block(draws: Draws) -> Evidence:
 @check("4.2b")
 def mapped_blocks(draws: Draws) -> Evidence:
     joint, L = _joint(draws, 3, 2), draws.normal(2, 2)
-    found, whole = joint.mapped(L), torch.kron(torch.eye(3, dtype=torch.float64), L)
+    found, whole = joint.image(L), torch.kron(torch.eye(3, dtype=torch.float64), L)
     return evidence(
         same("covariance", found.dense(), whole @ joint.dense() @ whole.T, 1e-12),
         same("mean", found.mean.flatten(), whole @ joint.mean.flatten(), 1e-12),
@@ -79,7 +79,7 @@ def entropy_under_maps(draws: Draws) -> Evidence:
     joint, L = _joint(draws, 3, 4), draws.normal(4, 4)
     S = joint.marginals()[0]
     shift = entropy(L @ S @ L.T) - entropy(S)
-    whole = entropy(joint.mapped(L).dense()) - entropy(joint.dense())
+    whole = entropy(joint.image(L).dense()) - entropy(joint.dense())
     negative = torch.diag(torch.tensor([-2.0, 1, 1, 1], dtype=torch.float64))
     return evidence(
         equals("shift", shift, entropy_change(L), 1e-10),
@@ -92,7 +92,7 @@ def entropy_under_maps(draws: Draws) -> Evidence:
 @check("4.2.2b")
 def pair_under_maps(draws: Draws) -> Evidence:
     joint, L = _joint(draws, 2, 3), draws.normal(3, 3)
-    after = joint.mapped(L)
+    after = joint.image(L)
     ratio = torch.logdet(after.dense()) - torch.logdet(joint.dense())
     return evidence(
         equals("log ratio of determinants", ratio, 4 * entropy_change(L), 1e-10),
@@ -138,7 +138,9 @@ def kl_under_maps(draws: Draws) -> Evidence:
     L = draws.haar(4) @ torch.diag(0.5 + draws.uniform(4)) @ draws.haar(4)
     before = kl_divergence(*p, *q)
     return evidence(
-        equals("divergence", kl_divergence(*mapped(*p, L), *mapped(*q, L)), before, 1e-10 * float(before + 1))
+        equals(
+            "divergence", kl_divergence(*linear_image(*p, L), *linear_image(*q, L)), before, 1e-10 * float(before + 1)
+        )
     )
 
 

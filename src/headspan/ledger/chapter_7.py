@@ -15,7 +15,7 @@ from headspan.distributions import (
     data_dependence,
     expected_entropy,
     layer_norm,
-    layers_applied,
+    layer_states,
     mixture_moments,
     mutual_information,
     opposite_step,
@@ -58,7 +58,7 @@ def _joint(mean: Tensor, covariance: Tensor) -> JointGaussian:
 @check("7.1a")
 def attention_covariance(draws: Draws) -> Evidence:
     mean, covariance, weights = _sequence(draws)
-    whole = _joint(mean, covariance).attended(weights).dense()
+    whole = _joint(mean, covariance).after_attention(weights).dense()
     summed = torch.zeros(D, D, dtype=torch.float64)
     for i in range(N):
         for j in range(N):
@@ -75,7 +75,7 @@ def attention_covariance(draws: Draws) -> Evidence:
 @check("7.1b")
 def not_a_mixture(draws: Draws) -> Evidence:
     mean, covariance, weights = _sequence(draws)
-    combined = _joint(mean, covariance).attended(weights).marginals()[0]
+    combined = _joint(mean, covariance).after_attention(weights).marginals()[0]
     mixture = mixture_moments(_joint(mean, covariance), weights)[1][0]
     x = draws.gaussian(mean, covariance, 400_000).reshape(-1, N, D)
     sampled = torch.cov(torch.einsum("i,sid->sd", weights[0], x).T)
@@ -261,7 +261,7 @@ def collapse(draws: Draws) -> Evidence:
 def counterexample(draws: Draws) -> Evidence:
     two = torch.full((1, 1), 2.0, dtype=torch.float64)
     start = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
-    states, _ = layers_applied(start, [AttentionWeights(two, two, two)] * 4, scale=1.0)
+    states, _ = layer_states(start, [AttentionWeights(two, two, two)] * 4, scale=1.0)
     gaps = [float((state[0] - state[1]).abs()) for state in states[1:]]
     x, below, above = (torch.tensor(v, dtype=torch.float64) for v in (1.0, 0.37, 0.371))
     recursion = []

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headspan.distributions import data_dependence, energy_rank, pattern_rank, random_pattern
-from headspan.errors import DegenerateSubspace, ShapeError
+from headspan.errors import ArgumentError, DegenerateSubspace
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -62,12 +62,16 @@ def test_weights_that_follow_the_data_change_the_covariance() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: pattern_rank(torch.full((2, 2), 0.4)), ShapeError, "sum to 1, found sums off by 0.2"),
+        (lambda: pattern_rank(torch.full((2, 2), 0.4)), ArgumentError, "sum to 1, found sums off by 0.2"),
         (lambda: pattern_rank(torch.full((2, 2), math.nan)), DegenerateSubspace, "found 4 NaN"),
-        (lambda: energy_rank(torch.eye(2), 0.0), ShapeError, r"in \(0, 1\], found 0"),
-        (lambda: random_pattern(0, 4, seeded(0)), ShapeError, "found 0 and 4"),
-        (lambda: data_dependence(torch.ones(1, 1), -torch.eye(1), torch.eye(1), 9, seeded(0)), ShapeError, "found -1"),
-        (lambda: data_dependence(torch.ones(1, 1), torch.eye(1), torch.eye(1), 1, seeded(0)), ShapeError, "2 draws"),
+        (lambda: energy_rank(torch.eye(2), 0.0), ArgumentError, r"in \(0, 1\], found 0"),
+        (lambda: random_pattern(0, 4, seeded(0)), ArgumentError, "found 0 and 4"),
+        (
+            lambda: data_dependence(torch.ones(1, 1), -torch.eye(1), torch.eye(1), 9, seeded(0)),
+            ArgumentError,
+            "found -1",
+        ),
+        (lambda: data_dependence(torch.ones(1, 1), torch.eye(1), torch.eye(1), 1, seeded(0)), ArgumentError, "2 draws"),
     ],
 )
 def test_bad_input_is_named(call, error: type[Exception], message: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.cross_decomposition import CCA
 
 from headspan.distributions import canonical_correlations, entropy, mutual_information, total_correlation
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 from tests.unit.distributions.moments import covariances, flat_covariance, normal, numbers
 
 
@@ -88,14 +88,26 @@ def test_independent_vectors_share_no_information() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "error", "message"),
     [
-        (lambda: mutual_information(covariances(2), covariances(2), 9 * torch.eye(2).double()), "not positive semidef"),
-        (lambda: mutual_information(covariances(2), covariances(3), normal(3, 2)), r"needs shape \[..., 2, 3\]"),
-        (lambda: total_correlation(numbers(1, 2, 2, 1).reshape(2, 2)), "needs to be positive semidefinite"),
-        (lambda: total_correlation(covariances(3), [2, 2]), r"add up to 3, found \[2, 2\]"),
+        (
+            lambda: mutual_information(covariances(2), covariances(2), 9 * torch.eye(2).double()),
+            ArgumentError,
+            "not positive semidef",
+        ),
+        (
+            lambda: mutual_information(covariances(2), covariances(3), normal(3, 2)),
+            ShapeError,
+            r"needs shape \[..., 2, 3\]",
+        ),
+        (
+            lambda: total_correlation(numbers(1, 2, 2, 1).reshape(2, 2)),
+            ArgumentError,
+            "needs to be positive semidefinite",
+        ),
+        (lambda: total_correlation(covariances(3), [2, 2]), ArgumentError, r"add up to 3, found \[2, 2\]"),
     ],
 )
-def test_what_is_no_joint_covariance_is_refused(call, message: str) -> None:
-    with pytest.raises(ShapeError, match=message):
+def test_what_is_no_joint_covariance_is_refused(call, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         call()

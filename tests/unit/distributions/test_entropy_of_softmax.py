@@ -19,7 +19,7 @@ from headspan.distributions import (
     sampled_entropy,
     softmax_entropy,
 )
-from headspan.errors import DegenerateSubspace, ShapeError
+from headspan.errors import ArgumentError, DegenerateSubspace, ShapeError
 
 
 def numbers(*values: float) -> torch.Tensor:
@@ -114,12 +114,16 @@ def test_one_row_has_no_standard_error() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: softmax_entropy(numbers(0.0, math.nan)), ShapeError, "logits that are finite, or -inf"),
-        (lambda: softmax_entropy(numbers(-math.inf)), ShapeError, "one at least finite in each row"),
+        (lambda: softmax_entropy(numbers(0.0, math.nan)), ArgumentError, "logits that are finite, or -inf"),
+        (lambda: softmax_entropy(numbers(-math.inf)), ArgumentError, "one at least finite in each row"),
         (lambda: softmax_entropy(torch.zeros(3, 0)), ShapeError, "at least 1 logit"),
-        (lambda: expected_entropy(numbers(-1.0), torch.tensor([3])), ShapeError, "at least 0, found -1"),
-        (lambda: expected_entropy(numbers(1.0), torch.tensor([0])), ShapeError, "found 0 to 0"),
-        (lambda: expected_entropy(numbers(500.0), torch.tensor([2])), ShapeError, "up to 400 are tabulated, found 500"),
+        (lambda: expected_entropy(numbers(-1.0), torch.tensor([3])), ArgumentError, "at least 0, found -1"),
+        (lambda: expected_entropy(numbers(1.0), torch.tensor([0])), ArgumentError, "found 0 to 0"),
+        (
+            lambda: expected_entropy(numbers(500.0), torch.tensor([2])),
+            ArgumentError,
+            "up to 400 are tabulated, found 500",
+        ),
         (lambda: predicted_entropy(numbers(math.nan), torch.tensor([2])), DegenerateSubspace, "found 1 NaN"),
     ],
 )

@@ -20,7 +20,7 @@ from headspan.distributions import (
     token_entropies,
     token_moments,
 )
-from headspan.errors import HeadspanError
+from headspan.errors import ArgumentError, ShapeError
 from tests.unit.distributions.moments import covariances, normal, numbers, stream
 
 A = numbers(0.7, 0.2, 0.1, 0.0, 0.5, 0.5, 0.2, 0.2, 0.6).reshape(3, 3)
@@ -45,9 +45,9 @@ def test_samples_and_blocks_give_the_same_law_under_maps_and_attention(samples: 
     for first, second in ((JointGaussian.from_samples(x), SampledJoint.from_samples(x)),):
         for change in (
             lambda j: j,
-            lambda j: j.mapped(L),
-            lambda j: j.attended(A),
-            lambda j: j.attended(A).mapped(L[:1]),
+            lambda j: j.image(L),
+            lambda j: j.after_attention(A),
+            lambda j: j.after_attention(A).image(L[:1]),
         ):
             one, two = change(first), change(second)
             torch.testing.assert_close(one.mean, two.mean)
@@ -62,14 +62,14 @@ def test_the_separable_form_is_its_blocks() -> None:
     small, large = SeparableJoint(mean, T, S), JointGaussian(mean, kronecker(T, S))
     torch.testing.assert_close(pairwise_information(small), pairwise_information(large))
     torch.testing.assert_close(torch.tensor(small.joint_entropy()).double(), entropy(large.dense()))
-    moved = small.attended(A).mapped(L), large.attended(A).mapped(L)
+    moved = small.after_attention(A).image(L), large.after_attention(A).image(L)
     torch.testing.assert_close(moved[0].row(2), moved[1].row(2))
     torch.testing.assert_close(moved[0].mean, moved[1].mean)
 
 
 def test_attention_gives_one_gaussian_with_the_moments_of_the_sum() -> None:
     x = normal(50, 3, 2, seed=8)
-    found = JointGaussian.from_samples(x).attended(A)
+    found = JointGaussian.from_samples(x).after_attention(A)
     expected = JointGaussian.from_samples(torch.einsum("ij,sjd->sid", A, x))
     torch.testing.assert_close(found.blocks, expected.blocks)
     torch.testing.assert_close(found.mean, expected.mean)
@@ -78,18 +78,18 @@ def test_attention_gives_one_gaussian_with_the_moments_of_the_sum() -> None:
 def test_a_mixture_has_more_spread_than_attention() -> None:
     joint = JointGaussian.from_samples(normal(60, 3, 2, seed=9) + numbers(0, 3, -3)[:, None])
     mean, S = mixture_moments(joint, A)
-    torch.testing.assert_close(mean, joint.attended(A).mean)
+    torch.testing.assert_close(mean, joint.after_attention(A).mean)
     choice = torch.multinomial(A[0], 200_000, replacement=True, generator=stream(1))
     roots = torch.linalg.cholesky(joint.marginals())
     draws = joint.mean[choice] + (roots[choice] @ normal(200_000, 2, 1, seed=10)).squeeze(-1)
     np.testing.assert_allclose(np.cov(draws.numpy().T), S[0], atol=0.1)
-    assert (entropy(S) > token_entropies(joint.attended(A)) - 1e-9).all()
+    assert (entropy(S) > token_entropies(joint.after_attention(A)) - 1e-9).all()
 
 
 def test_joint_entropy_grows_by_the_determinants_of_map_and_weights() -> None:
     joint = JointGaussian(normal(3, 2), covariances(6, seed=11).reshape(3, 2, 3, 2).transpose(1, 2).contiguous())
     L = normal(2, 2, seed=12)
-    change = float(entropy(joint.attended(A).mapped(L).dense()) - entropy(joint.dense()))
+    change = float(entropy(joint.after_attention(A).image(L).dense()) - entropy(joint.dense()))
     assert change == pytest.approx(2 * math.log(abs(float(torch.det(A)))) + 3 * math.log(abs(float(torch.det(L)))))
 
 
@@ -143,22 +143,34 @@ ZERO = torch.zeros(2, 2, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "error", "message"),
     [
-        (lambda: JointGaussian(ZERO, normal(2, 2, 2, 3)), r"need shape \(2, 2, 2, 2\)"),
-        (lambda: JointGaussian(ZERO, normal(2, 2, 2, 2)), "needs to be symmetric"),
-        (lambda: SeparableJoint(ZERO, covariances(3), covariances(2)), "T needs the side 2, found 3"),
-        (lambda: SampledJoint(ZERO, normal(5, 2, 3)), r"a factor needs shape \[k, 2, 2\]"),
-        (lambda: SampledJoint.from_samples(normal(1, 2, 2)), "at least 2 sequences"),
-        (lambda: SampledJoint.from_samples(normal(9, 2, 2)).attended(normal(3, 3)), "attention needs 2 columns"),
-        (lambda: SampledJoint.from_samples(normal(9, 2, 2)).mapped(normal(3, 3)), "a map needs 2 columns"),
-        (lambda: mixture_moments(SampledJoint.from_samples(normal(9, 2, 2)), ZERO), "add up to 1"),
-        (lambda: token_moments(normal(3, 2), numbers(1, 0)), "3 embeddings need as many probabilities, found 2"),
-        (lambda: token_moments(normal(2, 2), numbers(1, 0), top=3), "between 1 and 2 tokens"),
-        (lambda: token_moments(normal(2, 2), numbers(1, 0), noise=-1.0), "at least 0"),
-        (lambda: bigram_joint(normal(2, 2), numbers(1, 0), torch.eye(2).double(), 0), "at least one token"),
+        (lambda: JointGaussian(ZERO, normal(2, 2, 2, 3)), ShapeError, r"need shape \(2, 2, 2, 2\)"),
+        (lambda: JointGaussian(ZERO, normal(2, 2, 2, 2)), ArgumentError, "needs to be symmetric"),
+        (lambda: SeparableJoint(ZERO, covariances(3), covariances(2)), ShapeError, "T needs the side 2, found 3"),
+        (lambda: SampledJoint(ZERO, normal(5, 2, 3)), ShapeError, r"a factor needs shape \[k, 2, 2\]"),
+        (lambda: SampledJoint.from_samples(normal(1, 2, 2)), ShapeError, "at least 2 sequences"),
+        (
+            lambda: SampledJoint.from_samples(normal(9, 2, 2)).after_attention(normal(3, 3)),
+            ShapeError,
+            "attention needs 2 columns",
+        ),
+        (lambda: SampledJoint.from_samples(normal(9, 2, 2)).image(normal(3, 3)), ShapeError, "a map needs 2 columns"),
+        (lambda: mixture_moments(SampledJoint.from_samples(normal(9, 2, 2)), ZERO), ArgumentError, "add up to 1"),
+        (
+            lambda: token_moments(normal(3, 2), numbers(1, 0)),
+            ShapeError,
+            "3 embeddings need as many probabilities, found 2",
+        ),
+        (lambda: token_moments(normal(2, 2), numbers(1, 0), top=3), ArgumentError, "between 1 and 2 tokens"),
+        (lambda: token_moments(normal(2, 2), numbers(1, 0), noise=-1.0), ArgumentError, "at least 0"),
+        (
+            lambda: bigram_joint(normal(2, 2), numbers(1, 0), torch.eye(2).double(), 0),
+            ArgumentError,
+            "at least one token",
+        ),
     ],
 )
-def test_what_is_no_joint_gaussian_is_refused(call, message: str) -> None:
-    with pytest.raises(HeadspanError, match=message):
+def test_what_is_no_joint_gaussian_is_refused(call, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         call()

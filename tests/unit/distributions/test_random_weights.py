@@ -16,7 +16,7 @@ from headspan.distributions import (
     singular_vector_bound,
 )
 from headspan.distributions.random_matrices import BEST_ONE_SIDE, SAME_TURN
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces import random_singular_values
 from tests.unit.distributions.moments import normal, stream
 
@@ -80,15 +80,15 @@ def test_singular_vectors_turn_no_more_than_wedin_allows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "error", "message"),
     [
-        (lambda: expected_norm(0), "at least one row"),
-        (lambda: expected_smallest_gap(1), "needs two singular values"),
-        (lambda: aligned_trace_variance(normal(2, 3), normal(3, 2)), "need one shape"),
-        (lambda: best_alignment(normal(2, 3), normal(3, 2)), "need one shape"),
-        (lambda: singular_vector_bound(-1.0, 0.0), "at least 0"),
+        (lambda: expected_norm(0), ArgumentError, "at least one row"),
+        (lambda: expected_smallest_gap(1), ArgumentError, "needs two singular values"),
+        (lambda: aligned_trace_variance(normal(2, 3), normal(3, 2)), ShapeError, "need one shape"),
+        (lambda: best_alignment(normal(2, 3), normal(3, 2)), ShapeError, "need one shape"),
+        (lambda: singular_vector_bound(-1.0, 0.0), ArgumentError, "at least 0"),
     ],
 )
-def test_what_has_no_answer_is_refused(call, message: str) -> None:
-    with pytest.raises(ShapeError, match=message):
+def test_what_has_no_answer_is_refused(call, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         call()

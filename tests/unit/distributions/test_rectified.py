@@ -17,7 +17,7 @@ from headspan.distributions import (
     rectified_mean,
     rectified_variance,
 )
-from headspan.errors import DegenerateSubspace, ShapeError
+from headspan.errors import ArgumentError, DegenerateSubspace, ShapeError
 
 
 def numbers(*values: float) -> torch.Tensor:
@@ -138,14 +138,14 @@ def test_moments_through_layer_norm_are_near_those_of_sampling() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: rectified_mean(numbers(0.0), numbers(-0.1)), ShapeError, "at least 0, found -0.1"),
+        (lambda: rectified_mean(numbers(0.0), numbers(-0.1)), ArgumentError, "at least 0, found -0.1"),
         (lambda: rectified_mean(numbers(math.nan), numbers(0.1)), DegenerateSubspace, "found 1 NaN"),
         (lambda: rectified_covariance(numbers(0.0), torch.eye(2)), ShapeError, "one size, found 1 and 2"),
-        (lambda: rectified_covariance(numbers(0.0, 0.0), pair(1.1)), ShapeError, r"in \[-1, 1\], found 1.1"),
+        (lambda: rectified_covariance(numbers(0.0, 0.0), pair(1.1)), ArgumentError, r"in \[-1, 1\], found 1.1"),
         (lambda: layer_norm(torch.ones(3, 1)), ShapeError, "at least 2 coordinates, found 1"),
         (
             lambda: layer_norm_moments(torch.ones(2), torch.ones(2, 2)),
-            ShapeError,
+            ArgumentError,
             "equal coordinates with probability 1",
         ),
         (lambda: layer_norm_moments(torch.ones(3), torch.ones(2, 2)), ShapeError, "one size, found 3 and 2"),

@@ -25,7 +25,7 @@ from headspan.distributions import (
     softmax_path,
     sphere_alignment,
 )
-from headspan.errors import DegenerateSubspace, ShapeError
+from headspan.errors import ArgumentError, DegenerateSubspace, ShapeError
 
 TIMES = torch.linspace(0, 1, 21, dtype=torch.float64)
 
@@ -147,7 +147,7 @@ def test_exp_departs_from_a_sum_by_its_cross_terms() -> None:
         (lambda: jsd_of_softmax(normal(3), normal(4)), ShapeError, "one number of logits, found 3 and 4"),
         (lambda: kl_of_softmax(normal(2), torch.tensor([math.nan, 1])), DegenerateSubspace, "found 1 NaN"),
         (lambda: cosine_fit(normal(3), TIMES[:3], torch.tensor(1.0)), ShapeError, "4 times or more"),
-        (lambda: sphere_alignment(2, 1.0, 1, seeded(0)), ShapeError, "1 dimension and 2 draws, found 2 and 1"),
+        (lambda: sphere_alignment(2, 1.0, 1, seeded(0)), ArgumentError, "1 dimension and 2 draws, found 2 and 1"),
         (lambda: exp_departure(normal(3, 2), torch.ones(2)), ShapeError, "found 3 vectors, 2 weights"),
     ],
 )

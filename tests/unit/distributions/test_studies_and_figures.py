@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headspan.distributions import entropy_study, expected_entropy, path_study, random_layers, token_course
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
 from headspan.ledger.figures import divergence_along_paths, entropy_over_variance, token_courses
 
 
@@ -76,5 +76,5 @@ def test_entropy_is_drawn_beside_the_law_of_many_keys() -> None:
     ],
 )
 def test_studies_of_nothing_are_refused(call, message: str) -> None:
-    with pytest.raises(ShapeError, match=message):
+    with pytest.raises(ArgumentError, match=message):
         call()

@@ -35,7 +35,7 @@ UNSEEN = {
     ("chapter_2_information", "sample_moments"): "information has no scale",
     ("chapter_4", "sample_moments"): "rank and information have no scale",
     ("chapter_2_attention", "singular_vector_bound"): "Wedin's bound is far from reached",
-    ("chapter_7", "layers_applied"): "cosines have no scale",
+    ("chapter_7", "layer_states"): "cosines have no scale",
     ("chapter_6_scores", "cosine_bound_violations"): "counts are held against none",
     ("chapter_7", "data_dependence"): "one covariance relative to another",
     ("document_004", "principal_angles"): "angles that are 0",

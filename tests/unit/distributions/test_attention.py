@@ -15,7 +15,7 @@ from headspan.distributions import (
     information_by_distance,
     information_estimate,
     layer_norm,
-    layers_applied,
+    layer_states,
     mean_cosine,
     mean_distance,
     mixing_sweep,
@@ -27,7 +27,7 @@ from headspan.distributions import (
     token_rank,
     token_residual,
 )
-from headspan.errors import DegenerateSubspace, ShapeError
+from headspan.errors import ArgumentError, DegenerateSubspace, ShapeError
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -103,7 +103,7 @@ def test_skips_slow_the_collapse() -> None:
 def test_two_tokens_with_weights_of_norm_2_can_part_for_ever() -> None:
     two = torch.full((1, 1), 2.0, dtype=torch.float64)
     layers = [AttentionWeights(two, two, two)] * 3
-    states, _ = layers_applied(torch.tensor([[1.0], [-1.0]], dtype=torch.float64), layers, scale=1.0)
+    states, _ = layer_states(torch.tensor([[1.0], [-1.0]], dtype=torch.float64), layers, scale=1.0)
     x = torch.tensor(1.0, dtype=torch.float64)
     for state in states[1:]:
         x = opposite_step(x)
@@ -224,15 +224,15 @@ EYE = torch.eye(3, dtype=torch.float64)
         (lambda: attention_layer(normal(4, 2), AttentionWeights(EYE, EYE, EYE)), ShapeError, "width 2 need W_Q"),
         (
             lambda: attention_layer(normal(4, 3), AttentionWeights(EYE, EYE, EYE), 1.5),
-            ShapeError,
+            ArgumentError,
             r"\[0, 1\], found 1.5",
         ),
         (lambda: attention_pattern(torch.full((2, 3), math.nan).double(), EYE, EYE), DegenerateSubspace, "found 6 NaN"),
         (lambda: mean_cosine(normal(1, 4)), ShapeError, "at least 2 of them, found 1"),
         (lambda: sampled_information(normal(5, 3), normal(5, 3)), ShapeError, "more than 6 samples, found 5, 5"),
-        (lambda: opposite_threshold(1.0, -1.0), ShapeError, "of one sign, found 1 and -1"),
-        (lambda: random_layers(0, 1, seeded(0)), ShapeError, "sides of at least 1"),
-        (lambda: mixing_sweep(normal(1, 2, 2), [], [1], [1.0], 1, 0), ShapeError, "one value of each setting"),
+        (lambda: opposite_threshold(1.0, -1.0), ArgumentError, "of one sign, found 1 and -1"),
+        (lambda: random_layers(0, 1, seeded(0)), ArgumentError, "sides of at least 1"),
+        (lambda: mixing_sweep(normal(1, 2, 2), [], [1], [1.0], 1, 0), ArgumentError, "one value of each setting"),
     ],
 )
 def test_bad_input_is_named(call, error: type[Exception], message: str) -> None:

@@ -20,7 +20,7 @@ from headspan.distributions import (
     sphere_score_moments,
     symmetric_score_bound,
 )
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces import Factored
 from tests.unit.distributions.moments import covariances, normal, numbers
 
@@ -165,16 +165,16 @@ EYE = torch.eye(2, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "error", "message"),
     [
-        (lambda: self_score_moments(torch.eye(3).double(), numbers(0, 0), EYE), "C of 3 x 3 does not fit"),
-        (lambda: score_moments(EYE, numbers(0, 0), EYE, numbers(0, 0), EYE, normal(3, 2)), "needs shape"),
-        (lambda: score_moments(EYE, numbers(0), EYE, numbers(0, 0), EYE), "length 1 does not fit"),
-        (lambda: sphere_score_moments(EYE, 1.5), r"lies in \[-1, 1\]"),
-        (lambda: sphere_score_moments(torch.ones(1, 1).double(), 0.5), "side at least 2"),
-        (lambda: cosine_bound_violations(2, 0, 0), "at least 1, found n=2, draws=0"),
+        (lambda: self_score_moments(torch.eye(3).double(), numbers(0, 0), EYE), ShapeError, "C of 3 x 3 does not fit"),
+        (lambda: score_moments(EYE, numbers(0, 0), EYE, numbers(0, 0), EYE, normal(3, 2)), ShapeError, "needs shape"),
+        (lambda: score_moments(EYE, numbers(0), EYE, numbers(0, 0), EYE), ShapeError, "length 1 does not fit"),
+        (lambda: sphere_score_moments(EYE, 1.5), ArgumentError, r"lies in \[-1, 1\]"),
+        (lambda: sphere_score_moments(torch.ones(1, 1).double(), 0.5), ShapeError, "side at least 2"),
+        (lambda: cosine_bound_violations(2, 0, 0), ArgumentError, "at least 1, found n=2, draws=0"),
     ],
 )
-def test_what_does_not_fit_is_refused(call, message: str) -> None:
-    with pytest.raises(ShapeError, match=message):
+def test_what_does_not_fit_is_refused(call, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         call()

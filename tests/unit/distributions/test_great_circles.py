@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headspan.distributions import angle_between, random_pairs, slerp, slerp_velocity, slerp_weights
-from headspan.errors import DegenerateSubspace, ShapeError
+from headspan.errors import ArgumentError, DegenerateSubspace, ShapeError
 
 
 def numbers(*values: float) -> torch.Tensor:
@@ -91,11 +91,11 @@ def test_batches_broadcast() -> None:
             DegenerateSubspace,
             "not antipodes, found w = -v",
         ),
-        (lambda: slerp(numbers(1.0, 0.0), numbers(0.0, 2.0), TIMES), ShapeError, "one sphere, found radii 1 and 2"),
+        (lambda: slerp(numbers(1.0, 0.0), numbers(0.0, 2.0), TIMES), ArgumentError, "one sphere, found radii 1 and 2"),
         (lambda: slerp(numbers(1.0, 0.0), numbers(math.nan, 1.0), TIMES), DegenerateSubspace, "found 1 NaN"),
         (lambda: angle_between(numbers(1.0), numbers(1.0, 2.0)), ShapeError, r"found shapes \(1,\) and \(2,\)"),
         (lambda: slerp_weights(numbers(math.pi), 0.5), DegenerateSubspace, r"angles in \[0, pi\), found \[3.14"),
-        (lambda: random_pairs(1, 1.0, 1.0, 1, torch.Generator()), ShapeError, "at least 2 dimensions and 1 draw"),
+        (lambda: random_pairs(1, 1.0, 1.0, 1, torch.Generator()), ArgumentError, "at least 2 dimensions and 1 draw"),
         (lambda: random_pairs(2, 0.0, 1.0, 1, torch.Generator()), DegenerateSubspace, "positive radius, found 0"),
     ],
 )

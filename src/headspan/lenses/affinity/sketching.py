@@ -1,6 +1,6 @@
 """One pass over the weights that keeps a sketch of every head, and the estimated kernels of all composing pairs.
 
-1. Of each block of layers: bases U, of which Phi^T U [m, d_head] is kept (`subspaces.sketched`).
+1. Of each block of layers: bases U, of which Phi^T U [m, d_head] is kept (`subspaces.sketch`).
 2. ||Y_h Y_h'^T||_F^2 = <Y_h^T Y_h, Y_h'^T Y_h'>: the projector algorithm with d replaced by m gives all pairs.
 3. Estimates are unbiased; their standard errors follow from the estimates.
 """

@@ -1,7 +1,7 @@
 """The tables of all pairs where bases and factors do not fit into memory: through a scratch file.
 
 1. One pass over blocks of layers writes every head's basis (or the factors of its circuits) to a nameless file.
-2. The file is read back by slabs of rows, or by blocks of heads, and held against itself (`subspaces.streamed`).
+2. The file is read back by slabs of rows, or by blocks of heads, and held against itself (`subspaces.slabs`).
 
 Kernels and composition scores take a pass each, so that the file holds one set of factors at a time.
 """

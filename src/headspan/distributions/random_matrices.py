@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.errors import ArgumentError, ShapeError
-from headspan.subspaces.tracy_widom import TW_MEAN, tw_centre_scale
+from headspan.statistics import TW_MEAN, tw_center_scale
 
 QUARTER_CIRCLE_MEAN = 8 / (3 * math.pi)
 """Mean singular value of a square random matrix with entries of variance 1/n."""
@@ -53,7 +53,7 @@ def expected_largest_square(m: int, n: int, sigma: float = 1.0) -> float:
     ----------
     Johnstone (2001), On the distribution of the largest eigenvalue in principal components analysis.
     """
-    center, scale = tw_centre_scale(m, n)
+    center, scale = tw_center_scale(m, n)
     return sigma**2 * (center + TW_MEAN * scale)
 
 

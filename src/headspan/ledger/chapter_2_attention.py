@@ -12,7 +12,7 @@ from headspan.distributions.random_matrices import QUARTER_CIRCLE_MEAN
 from headspan.ledger.claim import check
 from headspan.ledger.draws import Draws, ks_distance
 from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, near, same, variance_is
-from headspan.subspaces import mp_cdf, mp_edges, mp_typical, random_singular_values
+from headspan.statistics import mp_cdf, mp_edges, mp_typical, random_singular_values
 
 
 @check("2.3a")

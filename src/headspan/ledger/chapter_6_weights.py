@@ -12,7 +12,7 @@ from headspan.distributions.random_matrices import BEST_ONE_SIDE, QUARTER_CIRCLE
 from headspan.ledger.claim import check
 from headspan.ledger.draws import Draws
 from headspan.ledger.trial import Evidence, Trial, at_least, equals, evidence, mean_is, near, variance_is
-from headspan.subspaces import random_singular_values
+from headspan.statistics import random_singular_values
 
 
 @check("6.24-6.29")

@@ -11,7 +11,8 @@ from headspan.distributions import attention_pattern, expected_entropy, softmax_
 from headspan.ledger.claim import check
 from headspan.ledger.draws import Draws
 from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, near, same
-from headspan.subspaces import mp_edges, singular_values
+from headspan.statistics import mp_edges
+from headspan.subspaces import singular_values
 
 
 @check("8.2a")

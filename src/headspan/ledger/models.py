@@ -60,7 +60,7 @@ def _classes(checkpoint: Checkpoint) -> HeadClasses:
 def kernel_statistics(checkpoint: Checkpoint) -> dict[str, dict[str, float]]:
     """Of the projection kernel, by statistic and pairing: mean, its value under the null, divergence from the null."""
     nodes = {pairing: node.sel(metric="pk") for pairing, node in _pairing_nodes(affinity_of(checkpoint)).items()}
-    names = {"mean": "mean", "null": "chance_mean", "divergence": "kl"}
+    names = {"mean": "mean", "null": "kernel_null_mean", "divergence": "kl"}
     return {name: {p: float(node[own]) for p, node in nodes.items()} for name, own in names.items()}
 
 

@@ -17,7 +17,7 @@ from headspan.distributions import (
 )
 from headspan.distributions.random_matrices import BEST_ONE_SIDE, SAME_TURN
 from headspan.errors import ArgumentError, ShapeError
-from headspan.subspaces import random_singular_values
+from headspan.statistics import random_singular_values
 from tests.unit.distributions.moments import normal, stream
 
 

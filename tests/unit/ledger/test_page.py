@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from headspan.cli.main import app
 from headspan.ledger import Examination, all_claims
 from headspan.ledger.markdown import COLUMNS, INTRODUCTION, markdown
 
@@ -59,3 +63,10 @@ def test_all_published_claims_are_there_with_their_status() -> None:
     others = Counter(claim.document for claim in all_claims())
     assert others["001"] >= 10
     assert others["002"] >= 10
+
+
+def test_a_document_is_chosen_by_its_name_and_not_by_a_seed() -> None:
+    found = CliRunner().invoke(app, ["claims", "--document", "004", "--id", "S4.2", "--json"])
+    assert found.exit_code == 0
+    assert [row["id"] for row in json.loads(found.stdout)["claims"]] == ["S4.2"]
+    assert CliRunner().invoke(app, ["claims", "--seed", "004"]).exit_code == 2

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from headspan.lenses.intervene.divergence import full_logs, js_rows
+from headspan.runtime.divergence import full_logs, js_rows
 from headspan.lenses.validate.selection import SCORES, Pair
 from headspan.runtime import Forward, RunnableModel, forward
 from headspan.runtime.interventions import head_space, intervened

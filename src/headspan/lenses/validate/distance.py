@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.heads import Heads
-from headspan.lenses.intervene.divergence import full_logs, js_rows
+from headspan.runtime.divergence import full_logs, js_rows
 from headspan.lenses.similarity.pairs import distance_table
 from headspan.lenses.similarity.spaces import space_blocks, space_choice
 from headspan.runtime import Forward

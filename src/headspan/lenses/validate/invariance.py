@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from headspan.dims import HeadLabel
 from headspan.errors import ShapeError
-from headspan.lenses.intervene.divergence import full_logs
+from headspan.runtime.divergence import full_logs
 from headspan.runtime import Forward, RunnableModel, forward
 from headspan.runtime.interventions import Edits, head_space
 from headspan.runtime.interventions.head_parameters import head_slice

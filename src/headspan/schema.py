@@ -132,8 +132,10 @@ class Schema:
     """Short names of metrics."""
     two_sided: bool = False
     """Whether a z-score far below 0 is as remarkable as one far above."""
+    arrays: tuple[str, ...] = ()
+    """Variables that JSON holds whole, as nested lists: a row for every cell would be too long."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Variables of files of version 1, by their old names."""
+    """Variables of files of version 1, by their old names; the new name of one that was split along an axis: "{axis}_se"."""
 
     def declared(self, node: str) -> dict[str, Variable]:
         """Every variable that a node may hold, derived ones included, by name."""

@@ -110,8 +110,8 @@ def _keywords(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _own_parameters(lens: Lens) -> dict[str, Any]:
-    """Parameters of the lens's function that are not its subjects."""
-    left_out = {*_subject_names(lens), *declared_command(lens).hidden}
+    """Parameters of the lens's function that the command line can give, but for its subjects."""
+    left_out = {*_subject_names(lens), *declared_command(lens).python_only}
     return {name: default for name, default in _keywords(lens.function).items() if name not in left_out}
 
 

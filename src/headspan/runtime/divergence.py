@@ -1,4 +1,7 @@
-"""Divergences of attention patterns, from exact logarithms, a sink's column included."""
+"""Entropy and divergence of attention from exact logarithms: right also where a probability rounds to zero.
+
+A sink's column counts where a model has one, so that rows sum to 1.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.errors import ArgumentError
-from headspan.runtime.running import Forward
+from headspan.errors import HeadspanError
+from headspan.runtime import Forward
 
 Logs = Float[Tensor, "batch head query key"]
 
@@ -18,9 +21,14 @@ def full_logs(run: Forward, place: int) -> Logs:
     """Log-probabilities of one attention, with the column of its sinks where it has any: rows sum to 1."""
     scores = run.runs[place].scores
     if scores is None:
-        raise ArgumentError("exact divergences need a run that kept its scores; run forward(..., scores=True)")
+        raise HeadspanError("exact divergences need a run that kept its scores; run forward(..., scores=True)")
     logs = torch.log_softmax(scores.double(), dim=-1)
     return logs.masked_fill(logs < torch.finfo(torch.float32).min / 4, -torch.inf)
+
+
+def row_entropy(logs: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
+    """-sum p log p of distributions given by log p, in nats: 0 to log of the number of keys."""
+    return -torch.where(torch.isneginf(logs), 0.0, logs.exp() * logs).sum(-1)
 
 
 def kl_rows(p: Float[Tensor, "*batch key"], q: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:

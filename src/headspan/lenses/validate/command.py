@@ -23,7 +23,7 @@ COMMAND = Command(
         "controls": Option("Control removals per pair."),
         "permutations": Option("Of the Mantel test; also draws of bootstraps."),
     },
-    hidden=("tokens",),
+    python_only=frozenset({"tokens"}),
 )
 
 

@@ -28,6 +28,7 @@ from headspan.heads.block import HeadBlock, block_bytes, read_block
 from headspan.heads.memory import T, TensorCache, layers_that_fit, memory_bytes
 from headspan.heads.norms import HeadNormWeights, NormWeights, checked_fold, fold_label
 from headspan.heads.reader import WeightReader, checked_dtype, checked_layers, checked_roles, span_text
+from headspan.progress import current_step
 from headspan.subspaces.rank import default_tolerance, numerical_rank
 
 
@@ -130,6 +131,7 @@ class Heads:
         projections = self._projections(wanted)
         step = layers_that_fit(memory, *block_bytes(self.reader, projections))
         for start in range(0, self.n_layers, step):
+            current_step(f"layer {self.layers[start]} of {self.n_layers}")
             yield read_block(self.reader, self.layers[start : start + step], projections)
 
     def block_bytes(self, roles: Sequence[str] = ROLES) -> tuple[int, int]:

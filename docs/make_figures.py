@@ -4,7 +4,7 @@
    where the tests look for them (`HEADSPAN_MODELS`); a subject whose model is not at hand is left out, and says so.
 2. Kaleido draws each figure twice, as SVG and as PNG of twice the size, with a transparent ground, so that one file
    fits a light and a dark page.
-3. The PNG is reduced to 256 colours; the smaller of the two files is kept in `docs/images`.
+3. The PNG is reduced to 256 colors; the smaller of the two files is kept in `docs/images`.
 
 The images are committed: pages build without models, without a browser and without a network.
 """
@@ -62,8 +62,8 @@ def renamed(drawn: Mapping[str, go.Figure], **names: str) -> Figures:
 
 def affinity() -> Figures:
     """GPT-2 small with published head classes and, smaller, the demo model."""
-    from headspan.lenses.affinity.figures import hub_ranking, wiring_diagram
     from headspan.lenses import affinity
+    from headspan.lenses.affinity.figures import hub_ranking, wiring_diagram
     from headspan.lenses.affinity.head_classes import default_labels
 
     heads = headspan.open(model(GPT2)).heads()
@@ -138,9 +138,9 @@ def spectra() -> Figures:
 
 def running() -> Figures:
     """stories260K on the beginning of a story, and the demo model's heads."""
+    from headspan.lenses import attention, detect, intervene
     from headspan.lenses.attention.figures import attention_map, entropy_by_layer, layer_grid
     from headspan.lenses.detect.figures import score_maps
-    from headspan.lenses import attention, detect, intervene
     from headspan.runtime import encoded, open_runnable
 
     stories = open_runnable(model(STORIES))
@@ -160,9 +160,9 @@ def running() -> Figures:
 
 
 def validate() -> Figures:
-    """Geometry against behaviour on stories260K."""
-    from headspan.lenses.validate.figures import cause_scatter, distance_scatter
+    """Geometry against behavior on stories260K."""
     from headspan.lenses import validate
+    from headspan.lenses.validate.figures import cause_scatter, distance_scatter
     from headspan.runtime import open_runnable
 
     result = validate.compute(open_runnable(model(STORIES)))
@@ -171,11 +171,11 @@ def validate() -> Figures:
 
 def gaussian() -> Figures:
     """The Gaussian picture on MiniLM; softmax along great circles; tokens under attention layers."""
-    from headspan.lenses.gaussian.figures import entropy_figure, spread_figure
+    from headspan.distributions import entropy_study, path_study, random_layers, token_course
     from headspan.ledger.mixture_figure import entropy_over_variance, token_courses
     from headspan.ledger.slerp_figure import divergence_along_paths
-    from headspan.distributions import entropy_study, path_study, random_layers, token_course
     from headspan.lenses import gaussian
+    from headspan.lenses.gaussian.figures import entropy_figure, spread_figure
 
     result = gaussian.compute(headspan.open(minilm()).heads())
     draws = torch.Generator().manual_seed(0)
@@ -198,7 +198,7 @@ def lab() -> Figures:
     from headspan.lab.study import study
 
     with tempfile.TemporaryDirectory() as folder:
-        run_once(preset("default").changed(seed=0), Path(folder) / "run")
+        run_once(preset("default").with_settings(seed=0), Path(folder) / "run")
         drawn = figures_of("lab", study(Path(folder) / "run"))
     return renamed(
         drawn,
@@ -214,8 +214,8 @@ SUBJECTS: dict[str, Callable[[], Figures]] = {
 }
 
 
-def few_colours(png: bytes) -> bytes:
-    """The image with 256 colours, its transparency among them."""
+def few_colors(png: bytes) -> bytes:
+    """The image with 256 colors, its transparency among them."""
     reduced = BytesIO()
     image = Image.open(BytesIO(png)).convert("RGBA").quantize(256, method=Image.Quantize.FASTOCTREE)
     image.save(reduced, "PNG", optimize=True)
@@ -229,7 +229,7 @@ def draw(name: str, figure: go.Figure) -> Path:
     shape = {"width": WIDTH, "height": figure.layout.height or 450}
     forms = {
         ".svg": pio.to_image(figure, "svg", **shape),
-        ".png": few_colours(pio.to_image(figure, "png", scale=SCALE, **shape)),
+        ".png": few_colors(pio.to_image(figure, "png", scale=SCALE, **shape)),
     }
     kept = min(forms, key=lambda ending: len(forms[ending]))
     for ending, data in forms.items():

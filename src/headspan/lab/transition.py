@@ -65,7 +65,7 @@ def _guess(t: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.array([y[0], y[-1], crossing, np.log((t[-1] - t[0]) / 30)])
 
 
-def _fitted(t: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray | None:
+def _fit(t: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray | None:
     """Parameters a, b, tau, log w; None where least squares does not settle or the step lies outside the data."""
     import warnings
 
@@ -108,7 +108,7 @@ def change_point(step: np.ndarray, values: np.ndarray, seed: int = 0, draws: int
     t, y = t[known], y[known]
     if len(t) < 8 or np.ptp(y) == 0:
         return NONE
-    fit = _fitted(t, y, _guess(t, y))
+    fit = _fit(t, y, _guess(t, y))
     if fit is None:
         return NONE
     residual = y - _curve(t, *fit)
@@ -126,7 +126,7 @@ def _interval(t: np.ndarray, fit: np.ndarray, residual: np.ndarray, seed: int, d
     for _ in range(draws):
         starts = random.integers(0, max(n - BLOCK, 1), size=-(-n // BLOCK))
         noise = np.concatenate([residual[start : start + BLOCK] for start in starts])[:n]
-        again = _fitted(t, curve + np.resize(noise, n), fit)
+        again = _fit(t, curve + np.resize(noise, n), fit)
         if again is not None:
             taus.append(again[2])
     if len(taus) < 2:

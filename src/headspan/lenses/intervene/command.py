@@ -73,9 +73,9 @@ def intervene(
     stack: shared.Stack = None,
 ) -> None:
     """Change a running model's weights and compare attention, perplexity and continuation with the unmodified one."""
-    from headspan.cli.progress import steps
     from headspan.cli.prompts import chosen_prompt
     from headspan.lenses import intervene as lens
+    from headspan.progress import progress_bar
     from headspan.runtime import open_runnable
 
     images = image_files(figures, figure_format, dark)
@@ -88,7 +88,7 @@ def intervene(
     made = _spectral(running, scales, rank_qk or [], flags, chosen, seed)
     made += _of_heads(running, ablate_head or [], given if mean else None, mean, ablate_subspace or [], swap)
     settings = _settings(made, together)
-    with steps(1 + len(settings or lens.default_settings(seed))) as progress:
+    with progress_bar(1 + len(settings or lens.default_settings(seed))) as progress:
         result = lens.compute(running, given, settings=settings, length=length, seed=seed, progress=progress)
     to.deliver(result, lens, _print)
 

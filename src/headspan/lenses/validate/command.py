@@ -40,14 +40,14 @@ def validate(
     stack: shared.Stack = None,
 ) -> None:
     """Test the geometry of a model on its behaviour: null spaces, distances of heads, and messages between them."""
-    from headspan.cli.progress import steps
     from headspan.lenses import validate as lens
+    from headspan.progress import progress_bar
     from headspan.runtime import open_runnable
 
     images = image_files(figures, figure_format, dark)
     to = delivery("validate", output, images, as_json, more=figures_page("validate"))
     running = open_runnable(model, config=config, stack=stack, dtype=dtype)
-    with steps() as progress:
+    with progress_bar() as progress:
         result = lens.compute(
             running,
             buffers=buffers,

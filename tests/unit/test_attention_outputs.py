@@ -257,6 +257,6 @@ def test_a_model_that_transformers_does_not_load_is_left_out_with_the_reason(
     def refuse(*_: object, **__: object) -> None:
         raise UnsupportedModel("transformers cannot run it")
 
-    monkeypatch.setattr("headspan.runtime.model.loaded_module", refuse)
+    monkeypatch.setattr("headspan.runtime.model.load_module", refuse)
     html = write_report(headspan.open("demo"), tmp_path / "report.html").read_text()
     assert "Does not apply: transformers cannot run it." in html

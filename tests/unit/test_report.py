@@ -12,9 +12,8 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 import headspan
+from headspan import runtime
 from headspan.errors import DegenerateSubspace, HeadspanError
-from headspan.finding import Finding
-from headspan.lenses import LENSES, Lens
 from headspan.explorer import report
 from headspan.explorer.figure_block import figure_blocks
 from headspan.explorer.findings_section import SHOWN, finding_block, findings_section
@@ -22,7 +21,8 @@ from headspan.explorer.html import element
 from headspan.explorer.inlined import asset
 from headspan.explorer.linked import SCRIPTS
 from headspan.explorer.report import write_report
-from headspan.runtime import obstacles as obstacles_module
+from headspan.finding import Finding
+from headspan.lenses import LENSES, Lens
 from tests.browser.page_elements import Element, asks_nothing, page_elements
 
 HOSTILE = '</script><script>alert(1)</script><img src="http://example.org/x.png">'
@@ -87,7 +87,7 @@ def test_without_transformers_a_report_has_everything_that_needs_no_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.setattr(obstacles_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(runtime, "find_spec", lambda name: None)
     page = write_report(headspan.open("demo"), tmp_path / "report.html").read_text(encoding="utf-8")
     for name, lens in LENSES.items():
         assert (f'<section id="{name}">' in page) == (not lens.runs)

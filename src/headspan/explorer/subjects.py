@@ -41,10 +41,10 @@ class Subjects:
     @cached_property
     def running(self) -> RunnableModel:
         """The model, ready to run; a `NotRun` where it is too large, not at hand, or cannot be run."""
-        from headspan.runtime import obstacle_to_running, open_runnable
+        from headspan.runtime import open_runnable, run_obstacle
 
         checkpoint = self.heads.checkpoint
-        obstacle = obstacle_to_running(checkpoint, self.heads.stack.name)
+        obstacle = run_obstacle(checkpoint, self.heads.stack.name)
         if obstacle is not None:
             raise NotRun(obstacle)
         unasked = obstacle_to_running_unasked(checkpoint)

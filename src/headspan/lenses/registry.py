@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headspan.checkpoint import Checkpoint, StoredStack
 from headspan.errors import HeadspanError
-from headspan.runtime import obstacle_to_running
+from headspan.runtime import run_obstacle
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -159,7 +159,7 @@ def lens(name: str) -> Lens:
 def obstacles(checkpoint: Checkpoint, stack: str | None = None) -> dict[str, str | None]:
     """For every lens, None if it applies to the checkpoint, else the reason why not."""
     stored = checkpoint.stack(stack)
-    running = obstacle_to_running(checkpoint, stack)
+    running = run_obstacle(checkpoint, stack)
     return {name: lens.obstacle(stored) or _hindered(lens, stored, running) for name, lens in LENSES.items()}
 
 

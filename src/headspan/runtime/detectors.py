@@ -22,10 +22,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
+from headspan.runtime.forward_pass import Forward, forward
 from headspan.runtime.model import RunnableModel
 from headspan.runtime.prompt import encoded
-from headspan.runtime.running import Forward, forward
 
 SAMPLE = "a"
 """A text that every tokenizer can spell, to see what is put around it."""
@@ -122,7 +122,9 @@ def repeated_tokens(model: RunnableModel, length: int, batch: int, seed: int) ->
     room = None if model.max_context is None else (model.max_context - len(before) - len(after)) // 2
     if length < 2 or batch < 1 or (room is not None and length > room):
         limit = "" if room is None else f" and at most {room} for this model"
-        raise ShapeError(f"segments have a length of at least 2{limit}, found {length}; and batches at least 1 of them")
+        raise ArgumentError(
+            f"segments have a length of at least 2{limit}, found {length}; and batches at least 1 of them"
+        )
     generator = torch.Generator().manual_seed(seed)
     plain = plain_tokens(model)
     weights = torch.ones(batch, len(plain))
@@ -159,16 +161,16 @@ def detect_text(model: RunnableModel, texts: Sequence[str], length: int) -> Dete
     """Scores on text, cut into pieces of `length` tokens, one draw per piece."""
     pieces = [piece for text in texts for piece in _pieces(model, text, length)]
     if not pieces:
-        raise ShapeError(f"the text holds no piece of {length} tokens; give more text, or shorter pieces")
+        raise ArgumentError(f"the text holds no piece of {length} tokens; give more text, or shorter pieces")
     found = [detect(forward(model, torch.tensor([piece]), scores=False)) for piece in pieces]
     return Detection(torch.stack([scores for scores, _ in found]), torch.stack([chance for _, chance in found]))
 
 
 def _pieces(model: RunnableModel, text: str, length: int) -> list[list[int]]:
     if not text.strip():
-        raise ShapeError("the text is empty")
+        raise ArgumentError("the text is empty")
     if model.tokenizer is None:
-        raise ShapeError(f"{model.tokenizer_problem}, so text cannot be read; leave out --text")
+        raise ArgumentError(f"{model.tokenizer_problem}, so text cannot be read; leave out --text")
     before, after = surrounding_tokens(model)
     body = length - len(before) - len(after)
     ids = model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]

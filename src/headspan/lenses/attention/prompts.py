@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
 from headspan.runtime import Prompt, RunnableModel, encoded
 
 STORY = (
@@ -20,7 +20,7 @@ def default_prompt(model: RunnableModel, seed: int = 0) -> Prompt:
     if model.tokenizer is not None:
         try:
             prompt = encoded(model, STORY, truncate=True)
-        except ShapeError:
+        except ArgumentError:
             prompt = None
         # A tokenizer that drops what it does not know can leave too little, or not what was written.
         if prompt is not None and len(prompt) >= FEWEST and _spells(model, prompt):

@@ -17,7 +17,7 @@ from headspan.errors import MissingTensor, ShapeError, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.entry import first_read
 from headspan.heads.projecting import projection_obstacle
-from headspan.runtime import RunnableModel, forward, obstacle_to_running, open_runnable
+from headspan.runtime import RunnableModel, forward, open_runnable, run_obstacle
 
 AT_ONCE = 8
 """Sequences per run of the model."""
@@ -44,7 +44,7 @@ def sampled_reads(
     if obstacle is not None:
         raise UnsupportedModel(f"logits cannot be predicted: {obstacle}")
     if running is None:
-        reason = obstacle_to_running(heads.checkpoint, heads.stack.name)
+        reason = run_obstacle(heads.checkpoint, heads.stack.name)
         running = reason or open_runnable(heads.checkpoint, stack=heads.stack.name)
     if isinstance(running, RunnableModel):
         tokens, words = _tokens(running, text, sequences, length, seed)

@@ -5,7 +5,7 @@
 3. On leaving the context, for whatever reason, hooks are removed and every copy is written back, the last change
    first; contexts may be nested.
 
-Parameters stay the same objects throughout, so that views, ties and optimisers of others are not disturbed.
+Parameters stay the same objects throughout, so that views, ties and optimizers of others are not disturbed.
 """
 
 from __future__ import annotations

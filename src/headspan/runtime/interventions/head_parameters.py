@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headspan.checkpoint.families import HeadNorm, Projection, Rows
 from headspan.dims import KV_ROLES, HeadLabel, Role
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.runtime.interventions.edits import Edits
 from headspan.runtime.model import RunnableModel
 
@@ -44,7 +44,7 @@ def head_weight(edits: Edits, role: Role, layer: int, head: int) -> Float[Tensor
     model = edits.model
     weight = edits.parameter(model.linear(role, layer), "weight")
     if weight is None:  # a Linear without weight does not exist; this is for the type checker
-        raise ShapeError(f"W_{role} of layer {layer} has no weight")
+        raise UnsupportedModel(f"W_{role} of layer {layer} has no weight")
     return weight_view(weight, model.stack.projections[role], role, head)
 
 
@@ -87,7 +87,7 @@ def checked_head(model: RunnableModel, label: Label) -> HeadLabel:
     count = model.stack.n_kv_heads if found.kv else model.n_heads
     if found.layer not in model.layers or not 0 <= found.head < count:
         spelled = HeadLabel(model.layers[0], 0, found.kv), HeadLabel(model.layers[-1], count - 1, found.kv)
-        raise ShapeError(f"head {found} does not exist; this model has {spelled[0]} to {spelled[1]}")
+        raise ArgumentError(f"head {found} does not exist; this model has {spelled[0]} to {spelled[1]}")
     return found
 
 
@@ -98,9 +98,9 @@ def role_head(model: RunnableModel, label: Label, role: Role) -> HeadLabel:
     if role in KV_ROLES and grouped and not found.kv:
         group = model.n_heads // model.stack.n_kv_heads
         shared = HeadLabel(found.layer, found.head // group, kv=True)
-        raise ShapeError(f"W_{role} of {found} is shared by {group} heads; name the kv head {shared}")
+        raise ArgumentError(f"W_{role} of {found} is shared by {group} heads; name the kv head {shared}")
     if role not in KV_ROLES and grouped and found.kv:
-        raise ShapeError(f"W_{role} belongs to a head such as L{found.layer}H0, not to the kv head {found}")
+        raise ArgumentError(f"W_{role} belongs to a head such as L{found.layer}H0, not to the kv head {found}")
     return found
 
 
@@ -111,10 +111,10 @@ def chosen_heads(model: RunnableModel, heads: Iterable[Label] | None) -> dict[in
     chosen: dict[int, list[int]] = {}
     for label in (checked_head(model, each) for each in heads):
         if label.kv:
-            raise ShapeError(f"{label} is a kv head; name the heads that read it, such as L{label.layer}H0")
+            raise ArgumentError(f"{label} is a kv head; name the heads that read it, such as L{label.layer}H0")
         chosen.setdefault(label.layer, []).append(label.head)
     if not chosen:
-        raise ShapeError("no head was named; name some, or leave the choice out for all of them")
+        raise ArgumentError("no head was named; name some, or leave the choice out for all of them")
     return {layer: sorted(set(own)) for layer, own in sorted(chosen.items())}
 
 

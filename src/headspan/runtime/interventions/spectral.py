@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.dims import KV_ROLES, HeadLabel, Role
-from headspan.errors import ShapeError, UnsupportedModel
+from headspan.errors import ArgumentError, ShapeError, UnsupportedModel
 from headspan.runtime.interventions.edits import Edits
 from headspan.runtime.interventions.head_parameters import (
     Label,
@@ -76,7 +76,7 @@ class HeadSpectra:
     def truncated(self, rank: int) -> SpectrumChange:
         """The `rank` largest singular values of every head; the others become zero."""
         if not 1 <= rank <= self.d_head:
-            raise ShapeError(f"a rank needs to be in 1..{self.d_head} (d_head), found {rank}")
+            raise ArgumentError(f"rank needs to be in 1..{self.d_head} (d_head), found {rank}")
         return SpectrumChange(self, f"rank {rank}", lambda S: S[..., :rank])
 
     def flattened(self) -> SpectrumChange:
@@ -140,7 +140,7 @@ def _role_heads(model: RunnableModel, role: Role, layer: int, heads: Sequence[in
     if len(whole) * group < len(heads):
         split = next(head // group for head in heads if head // group not in whole)
         readers = ", ".join(str(HeadLabel(layer, head)) for head in range(split * group, (split + 1) * group))
-        raise ShapeError(f"W_{role} of {HeadLabel(layer, split, kv=True)} is read by {readers}; choose all of them")
+        raise ArgumentError(f"W_{role} of {HeadLabel(layer, split, kv=True)} is read by {readers}; choose all of them")
     return tuple(whole)
 
 

@@ -1,19 +1,26 @@
-"""Two heads trade places: queries, keys, values and outputs, with their biases and the gains of their norms.
+"""Weights replaced by others: two heads trade places, or all weights are drawn as before training.
 
-Within a layer this changes nothing, since a layer adds up its heads; between layers it shows how far a head depends on
-where it stands. In a grouped model keys and values belong to several heads and stay where they are, and the two heads
-trade queries and outputs only.
+Heads trade queries, keys, values and outputs, with their biases and the gains of their norms. Within a layer this
+changes nothing, since a layer adds up its heads; between layers it shows how far a head depends on its layer. In a
+grouped model keys and values belong to several heads and stay where they are, and the two heads trade queries and
+outputs only.
+
+Weights are drawn anew the way the family itself draws them: a second module is made from the same config, so that every
+rule of the family holds (GPT-2 scales its output matrices by depth, norms start at one), and its numbers are copied in.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from headspan.dims import HeadLabel, Role
-from headspan.errors import ShapeError, UnsupportedModel
+from headspan.errors import ArgumentError, UnsupportedModel
+from headspan.runtime.checkpoint_module import quiet_transformers
 from headspan.runtime.interventions.edits import Edits
 from headspan.runtime.interventions.head_parameters import Label, checked_head, head_bias, head_gains, head_weight
 from headspan.runtime.model import RunnableModel
@@ -34,7 +41,7 @@ class SwappedHeads:
         model = edits.model
         pair = checked_head(model, self.one), checked_head(model, self.other)
         if any(label.kv for label in pair) or pair[0] == pair[1]:
-            raise ShapeError(
+            raise ArgumentError(
                 f"two different heads can be swapped, such as L0H1 and L1H0; found {pair[0]} and {pair[1]}"
             )
         if any(projection.latent is not None for projection in model.stack.projections.values()):
@@ -70,3 +77,44 @@ def _shared_gain(model: RunnableModel) -> bool:
     """Whether all heads of a layer have one gain: it then stays with the layer."""
     norm = model.stack.query_norm
     return norm is not None and norm.span == "head" and "{head}" not in norm.weight
+
+
+@dataclass(frozen=True)
+class Reinitialized:
+    """All parameters drawn anew, or those of the attention only."""
+
+    seed: int = 0
+    attention_only: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"random {'attention' if self.attention_only else 'weights'} (seed {self.seed})"
+
+    def apply(self, edits: Edits) -> None:
+        module = edits.model.module
+        drawn = dict(_fresh(module, self.seed).named_parameters())
+        wanted = attention_parameters(edits.model) if self.attention_only else None
+        for name, parameter in module.named_parameters():
+            if wanted is None or id(parameter) in wanted:
+                edits.kept(parameter).copy_(drawn[name])
+
+    def notes(self, model: RunnableModel) -> tuple[str, ...]:
+        return ()
+
+
+def attention_parameters(model: RunnableModel) -> set[int]:
+    """Identities of the parameters that the description counts as attention: matrices, biases, norms of queries."""
+    found = set()
+    for name in model.stored.claimed():
+        home, _, leaf = name.rpartition(".")
+        found.add(id(getattr(model.named(home), leaf)))
+    return found
+
+
+def _fresh(module: nn.Module, seed: int) -> nn.Module:
+    kind: Any = type(module)
+    # Families draw from the global generator, on the CPU; it is put back afterwards.
+    with torch.random.fork_rng(devices=[]), quiet_transformers():
+        torch.default_generator.manual_seed(seed)
+        made: nn.Module = kind(deepcopy(module.config))
+    return made

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
 from headspan.runtime.interventions.edits import Edits
 from headspan.runtime.interventions.head_parameters import (
     Label,
@@ -42,7 +42,7 @@ class ScaledLogits:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.alpha) and self.alpha > 0):
-            raise ShapeError(f"alpha needs to be a number above 0, found {self.alpha}")
+            raise ArgumentError(f"alpha needs to be a number above 0, found {self.alpha}")
 
     @property
     def name(self) -> str:
@@ -84,7 +84,7 @@ class ScaledLogits:
 def _check_shared_gain(model: RunnableModel, layer: int, heads: Sequence[int]) -> None:
     norm = model.stack.query_norm
     if norm is not None and norm.span == "head" and len(heads) < model.n_heads and "{head}" not in norm.weight:
-        raise ShapeError(
+        raise ArgumentError(
             f"the heads of layer {layer} share one gain of their query norm, so they can only be scaled together; "
             "choose all heads of the layer"
         )

@@ -53,7 +53,7 @@ class LossSurface:
         """The weights as one vector, in the order of `named_parameters`."""
         return torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
 
-    def named(self, vector: Float[Tensor, " n"]) -> dict[str, Tensor]:
+    def parameters(self, vector: Float[Tensor, " n"]) -> dict[str, Tensor]:
         """A vector cut into parameters."""
         shapes = {name: p.shape for name, p in self.model.named_parameters()}
         pieces = torch.split(vector, [shape.numel() for shape in shapes.values()])
@@ -61,7 +61,7 @@ class LossSurface:
 
     def loss(self, vector: Float[Tensor, " n"]) -> Float[Tensor, ""]:
         """Mean cross-entropy of the next token over all positions at these weights."""
-        named = {f"model.{name}": tensor for name, tensor in self.named(vector).items()}
+        named = {f"model.{name}": tensor for name, tensor in self.parameters(vector).items()}
         logits = functional_call(_Open(self.model), named, self.sequences.tokens)
         return next_token_loss(logits, self.sequences)
 
@@ -124,7 +124,7 @@ def sharpness_row(model: LabModel, sequences: Sequences, seed: int) -> dict[str,
 
 def group_shares(surface: LossSurface, vector: Float[Tensor, " n"]) -> np.ndarray:
     """Share of a vector's squared norm in each group of parameters, in the order of `groups`."""
-    pieces = surface.named(vector)
+    pieces = surface.parameters(vector)
     squares = [sum(float(pieces[name].square().sum()) for name in names) for names in groups(surface.model).values()]
     return np.array(squares) / max(sum(squares), 1e-300)
 

@@ -114,7 +114,7 @@ def train(
     if run is None or not run.load_state(progress):
         progress.rows.append(_row(progress, recipe, tests, measure, {}))
         _keep(run, progress, recipe)
-    while progress.step < recipe.steps and not _learned(recipe, progress.rows):
+    while progress.step < recipe.steps and not _is_learned(recipe, progress.rows):
         loss, batch, logits = train_step(recipe, source, progress)
         _check_finite(loss.item(), progress, folder)
         if progress.step % recipe.track_every == 0 or progress.step == recipe.steps:
@@ -160,7 +160,7 @@ def _keep(run: RunFolder | None, progress: Progress, recipe: Recipe) -> None:
     run.save_state(progress)
 
 
-def _learned(recipe: Recipe, rows: list[Row]) -> bool:
+def _is_learned(recipe: Recipe, rows: list[Row]) -> bool:
     """Whether the last rows are good enough to stop; the record is not looked at where that is not asked for."""
     if not recipe.stop_when_learned or len(rows) < LEARNED_ROWS:
         return False

@@ -8,8 +8,8 @@ Each kind names the keys that such a head attends to. With the tokens t, for que
 - `identity`: the position itself;
 - `first_token`: the first position (a sink).
 
-A score is the attention to these keys, averaged over the queries that have any: in [0, 1]. By chance, a head that looks
-at all positions in reach alike, it is the share of the reach that these keys make up. On a random segment said twice
+A score is the attention to these keys, averaged over the queries that have any: in [0, 1]. Under the null, a head that
+looks at all positions in reach alike, it is the share of the reach that these keys make up. On repeated random tokens
 (no corpus needed), an induction head alone can know where to look.
 """
 
@@ -103,7 +103,7 @@ def uniform_mass(targets: Targets, causal: bool) -> float:
 
 
 def detect(run: Forward) -> tuple[Float[Tensor, "detector depth head"], Float[Tensor, " detector"]]:
-    """Every detector's score for every head of one run, and its chance value."""
+    """Every detector's score for every head of one run, and its value under the null."""
     tokens = run.tokens.cpu()
     scores, chance = [], []
     for targets in (find(tokens, run.model.causal) for find in DETECTORS.values()):
@@ -114,7 +114,7 @@ def detect(run: Forward) -> tuple[Float[Tensor, "detector depth head"], Float[Te
 
 
 def repeated_tokens(model: RunnableModel, length: int, batch: int, seed: int) -> Int[Tensor, "batch position"]:
-    """Random segments of `length` tokens, each said twice, between the special tokens that the model expects.
+    """Random segments of `length` tokens, each repeated once, between the special tokens that the model expects.
 
     Tokens of a segment differ from one another where the vocabulary is large enough, so that each has one duplicate.
     """
@@ -152,9 +152,8 @@ def surrounding_tokens(model: RunnableModel) -> tuple[list[int], list[int]]:
 
 
 def detect_repeated(model: RunnableModel, seeds: Sequence[int], length: int, batch: int) -> Detection:
-    """Scores on random segments said twice, one draw per seed."""
-    found = [detect(forward(model, repeated_tokens(model, length, batch, seed), scores=False)) for seed in seeds]
-    return Detection(torch.stack([scores for scores, _ in found]), torch.stack([chance for _, chance in found]))
+    """Scores on repeated random tokens, one draw per seed."""
+    return _detection(model, [repeated_tokens(model, length, batch, seed) for seed in seeds])
 
 
 def detect_text(model: RunnableModel, texts: Sequence[str], length: int) -> Detection:
@@ -162,8 +161,12 @@ def detect_text(model: RunnableModel, texts: Sequence[str], length: int) -> Dete
     pieces = [piece for text in texts for piece in _pieces(model, text, length)]
     if not pieces:
         raise ArgumentError(f"the text holds no piece of {length} tokens; give more text, or shorter pieces")
-    found = [detect(forward(model, torch.tensor([piece]), scores=False)) for piece in pieces]
-    return Detection(torch.stack([scores for scores, _ in found]), torch.stack([chance for _, chance in found]))
+    return _detection(model, [torch.tensor([piece]) for piece in pieces])
+
+
+def _detection(model: RunnableModel, draws: Sequence[Int[Tensor, "batch position"]]) -> Detection:
+    scores, chance = zip(*(detect(forward(model, tokens, scores=False)) for tokens in draws), strict=True)
+    return Detection(torch.stack(scores), torch.stack(chance))
 
 
 def _pieces(model: RunnableModel, text: str, length: int) -> list[list[int]]:

@@ -146,7 +146,7 @@ def forward(model: RunnableModel, tokens: Int[Tensor, "batch position"], scores:
     """
     placed = tokens.to(model.device)
     recorder = _Recorder(model, scores)
-    with recorder.attached():
+    with recorder.attach():
         output = model.module(input_ids=placed, output_hidden_states=True, **_no_cache(model))
     runs = recorder.runs(tokens.shape[0])
     *entering, final = output.hidden_states
@@ -191,7 +191,7 @@ class _Recorder:
     watch: SoftmaxWatch = field(default_factory=SoftmaxWatch)
 
     @contextmanager
-    def attached(self) -> Iterator[None]:
+    def attach(self) -> Iterator[None]:
         hooks = []
         for layer in self.model.layers:
             attention = self.model.attention(layer)

@@ -91,20 +91,20 @@ class RunnableModel:
 
     def linear(self, role: Role, layer: int) -> nn.Module:
         """The module that holds a role's matrix in the running model; fused roles share one."""
-        return self.named(self.stored.role_linear(role, layer).weight.rpartition(".")[0])
+        return self.submodule(self.stored.role_linear(role, layer).weight.rpartition(".")[0])
 
     def entry(self, role: Role, layer: int) -> nn.Module:
         """The module that first reads the stream on a role's behalf: its own matrix, or that of its latent space."""
         latent = self.stack.projections[role].latent
         if latent is None:
             return self.linear(role, layer)
-        return self.named(self.stored.at_layer(latent.linear, layer).weight.rpartition(".")[0])
+        return self.submodule(self.stored.at_layer(latent.linear, layer).weight.rpartition(".")[0])
 
     def attention(self, layer: int) -> nn.Module:
         """The module inside which a layer's softmax is taken."""
-        return self.named(self.stored.role_linear("V", layer).weight.rpartition(".")[0].rpartition(".")[0])
+        return self.submodule(self.stored.role_linear("V", layer).weight.rpartition(".")[0].rpartition(".")[0])
 
-    def named(self, name: str) -> nn.Module:
+    def submodule(self, name: str) -> nn.Module:
         """A module by its name relative to the model's root, as family descriptions spell it."""
         found = self._modules.get(self._prefix + name)
         if found is None:

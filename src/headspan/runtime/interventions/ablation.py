@@ -26,9 +26,9 @@ from headspan.runtime.forward_pass import forward
 from headspan.runtime.interventions.edits import Edits
 from headspan.runtime.interventions.head_parameters import (
     Label,
-    chosen_heads,
     head_slice,
     head_weight,
+    heads_by_layer,
     role_head,
     weight_view,
 )
@@ -50,7 +50,7 @@ class AblatedHeads:
         return f"{'mean' if self.means else 'zero'} for {', '.join(map(str, self.heads))}"
 
     def apply(self, edits: Edits) -> None:
-        for layer, heads in chosen_heads(edits.model, self.heads).items():
+        for layer, heads in heads_by_layer(edits.model, self.heads).items():
             hook = self._replacing(edits.model, layer, heads)
             edits.hooked(edits.model.linear("O", layer).register_forward_pre_hook(hook))
 

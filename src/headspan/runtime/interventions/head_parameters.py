@@ -65,7 +65,7 @@ def head_gains(edits: Edits, role: Literal["Q", "K"], layer: int, head: int) -> 
         if template is None:
             continue
         module, _, leaf = template.format(layer=model.stack.key(layer), head=head).rpartition(".")
-        values = edits.parameter(model.named(module), leaf)
+        values = edits.parameter(model.submodule(module), leaf)
         if values is not None:
             found.append((_own_gain(values, norm, template, model.stack.projections[role].rows, head), offset))
     return found
@@ -81,7 +81,13 @@ def _head_norm(model: RunnableModel, role: Literal["Q", "K"]) -> HeadNorm | None
     return model.stack.query_norm if role == "Q" else model.stack.key_norm
 
 
-def checked_head(model: RunnableModel, label: Label) -> HeadLabel:
+def shared_gain(model: RunnableModel) -> bool:
+    """Whether all heads of a layer have one gain of their query norm: it then belongs to the layer."""
+    norm = model.stack.query_norm
+    return norm is not None and norm.span == "head" and "{head}" not in norm.weight
+
+
+def find_head(model: RunnableModel, label: Label) -> HeadLabel:
     """A head, or kv head, that this model has."""
     found = label if isinstance(label, HeadLabel) else HeadLabel.parse(label)
     count = model.stack.n_kv_heads if found.kv else model.n_heads
@@ -93,7 +99,7 @@ def checked_head(model: RunnableModel, label: Label) -> HeadLabel:
 
 def role_head(model: RunnableModel, label: Label, role: Role) -> HeadLabel:
     """The head whose matrix of that role is meant: for K and V of a grouped model it must be named as a kv head."""
-    found = checked_head(model, label)
+    found = find_head(model, label)
     grouped = model.stack.n_kv_heads < model.n_heads
     if role in KV_ROLES and grouped and not found.kv:
         group = model.n_heads // model.stack.n_kv_heads
@@ -104,12 +110,12 @@ def role_head(model: RunnableModel, label: Label, role: Role) -> HeadLabel:
     return found
 
 
-def chosen_heads(model: RunnableModel, heads: Iterable[Label] | None) -> dict[int, list[int]]:
+def heads_by_layer(model: RunnableModel, heads: Iterable[Label] | None) -> dict[int, list[int]]:
     """Query heads by layer: all of them, or those given."""
     if heads is None:
         return {layer: list(range(model.n_heads)) for layer in model.layers}
     chosen: dict[int, list[int]] = {}
-    for label in (checked_head(model, each) for each in heads):
+    for label in (find_head(model, each) for each in heads):
         if label.kv:
             raise ArgumentError(f"{label} is a kv head; name the heads that read it, such as L{label.layer}H0")
         chosen.setdefault(label.layer, []).append(label.head)

@@ -22,7 +22,14 @@ from headspan.dims import HeadLabel, Role
 from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.runtime.checkpoint_module import quiet_transformers
 from headspan.runtime.interventions.edits import Edits
-from headspan.runtime.interventions.head_parameters import Label, checked_head, head_bias, head_gains, head_weight
+from headspan.runtime.interventions.head_parameters import (
+    Label,
+    find_head,
+    head_bias,
+    head_gains,
+    head_weight,
+    shared_gain,
+)
 from headspan.runtime.model import RunnableModel
 
 
@@ -39,7 +46,7 @@ class SwappedHeads:
 
     def apply(self, edits: Edits) -> None:
         model = edits.model
-        pair = checked_head(model, self.one), checked_head(model, self.other)
+        pair = find_head(model, self.one), find_head(model, self.other)
         if any(label.kv for label in pair) or pair[0] == pair[1]:
             raise ArgumentError(
                 f"two different heads can be swapped, such as L0H1 and L1H0; found {pair[0]} and {pair[1]}"
@@ -68,15 +75,9 @@ def _tensors(edits: Edits, role: Role, label: HeadLabel) -> list[Tensor]:
     if bias is not None:
         found.append(bias)
     normed: dict[Role, Literal["Q", "K"]] = {"Q": "Q", "K": "K"}
-    if role in normed and not _shared_gain(edits.model):
+    if role in normed and not shared_gain(edits.model):
         found += [values for values, _ in head_gains(edits, normed[role], label.layer, label.head)]
     return found
-
-
-def _shared_gain(model: RunnableModel) -> bool:
-    """Whether all heads of a layer have one gain: it then stays with the layer."""
-    norm = model.stack.query_norm
-    return norm is not None and norm.span == "head" and "{head}" not in norm.weight
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Reinitialized:
         wanted = attention_parameters(edits.model) if self.attention_only else None
         for name, parameter in module.named_parameters():
             if wanted is None or id(parameter) in wanted:
-                edits.kept(parameter).copy_(drawn[name])
+                edits.keep(parameter).copy_(drawn[name])
 
     def notes(self, model: RunnableModel) -> tuple[str, ...]:
         return ()
@@ -107,7 +108,7 @@ def attention_parameters(model: RunnableModel) -> set[int]:
     found = set()
     for name in model.stored.claimed():
         home, _, leaf = name.rpartition(".")
-        found.add(id(getattr(model.named(home), leaf)))
+        found.add(id(getattr(model.submodule(home), leaf)))
     return found
 
 

@@ -24,9 +24,9 @@ from headspan.errors import ArgumentError, ShapeError, UnsupportedModel
 from headspan.runtime.interventions.edits import Edits
 from headspan.runtime.interventions.head_parameters import (
     Label,
-    chosen_heads,
     head_bias,
     head_weight,
+    heads_by_layer,
     weight_view,
     whole_groups,
 )
@@ -67,9 +67,9 @@ class HeadSpectra:
                 "singular values are not those of one stored matrix"
             )
         found = {}
-        for layer, own in chosen_heads(model, None if heads is None else list(heads)).items():
+        for layer, own in heads_by_layer(model, None if heads is None else list(heads)).items():
             for role in roles:
-                found[role, layer] = _decomposed(model, role, layer, _role_heads(model, role, layer, own))
+                found[role, layer] = _decompose(model, role, layer, _role_heads(model, role, layer, own))
         widths = (model.stack.projections[role].rows.d_head for role in roles)
         return cls(found, min(widths))
 
@@ -144,7 +144,7 @@ def _role_heads(model: RunnableModel, role: Role, layer: int, heads: Sequence[in
     return tuple(whole)
 
 
-def _decomposed(model: RunnableModel, role: Role, layer: int, heads: tuple[int, ...]) -> Factors:
+def _decompose(model: RunnableModel, role: Role, layer: int, heads: tuple[int, ...]) -> Factors:
     weight, projection = model.linear(role, layer).get_parameter("weight"), model.stack.projections[role]
     W = torch.stack([weight_view(weight, projection, role, head) for head in heads]).double()
     with one_thread():

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from headspan.explorer.head_grid import HeadGrid
 from playwright.sync_api import Browser
 
-from headspan.explorer.head_grid import HeadGrid
 from headspan.finding import Finding
 from headspan.lenses.affinity.head_classes import HeadClasses
 from tests.browser.chromium import Watched, opened

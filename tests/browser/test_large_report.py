@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from headspan.explorer.head_grid import HeadGrid
 from playwright.sync_api import Browser
 
-from headspan.explorer.head_grid import HeadGrid
 from headspan.explorer.pair_table import STRONGEST_PAIRS, pair_table
 from headspan.lenses.affinity.edges import edges
 from tests.browser.chromium import Watched, opened

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from headspan.explorer.head_grid import HeadGrid
 from playwright.sync_api import Browser
 
 import headspan
-from headspan.explorer.head_grid import HeadGrid
 from headspan.lenses import affinity, similarity
 from headspan.lenses.affinity.edges import edges
 from tests.browser.chromium import Watched, opened

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from headspan.findings import findings_of
 from scipy.linalg import subspace_angles
 
 import headspan
 from headspan.errors import HeadspanError
-from headspan.findings import findings_of
 from headspan.heads import Heads
 from headspan.lenses import affinity
 from headspan.lenses.affinity import sketch

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from headspan.findings import findings_of
 
 import headspan
-from headspan.findings import findings_of
 from headspan.lenses import spectra
 
 

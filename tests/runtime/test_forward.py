@@ -11,7 +11,7 @@ import torch
 import headspan
 from headspan.errors import UnsupportedModel
 from headspan.runtime import RunnableModel, forward, open_runnable
-from headspan.runtime.running import output_matrices
+from headspan.runtime.forward_pass import output_matrices
 from tests.families.tiny_models import CASES, TOKENS, Case
 
 RUN = [case for case in CASES if case.kind in ("causal", "masked")]
@@ -145,7 +145,7 @@ def test_hooks_are_gone_after_a_run_and_after_one_that_failed(gpt2: RunnableMode
 
 
 def test_a_model_that_takes_no_softmax_is_refused(gpt2: RunnableModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headspan.runtime.softmax_watch.SOFTMAXES", frozenset())
+    monkeypatch.setattr("headspan.runtime.forward_pass.SOFTMAXES", frozenset())
     with pytest.raises(UnsupportedModel, match="cannot return attentions"):
         forward(gpt2, TOKENS)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+from headspan.findings import findings_of
 
 import headspan
 from headspan.errors import DegenerateSubspace, MemoryBudgetError, ShapeError
-from headspan.findings import findings_of
 from headspan.lenses import affinity, similarity
 from headspan.lenses.affinity import sketch
 from headspan.lenses.affinity.certifying import Question, candidates, helpful_width

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+from headspan.figures import figures_of
+from headspan.findings import findings_of
 from typer.testing import CliRunner
 
 import headspan
 from headspan.cli.main import app
 from headspan.errors import ShapeError
 from headspan.explorer.compare_page import compare_page
-from headspan.figures import figures_of
-from headspan.findings import findings_of
 from headspan.lenses import affinity, compare
 from headspan.lenses.affinity.edges import edges
 from headspan.lenses.compare.tables import turnover

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from headspan.figures import figures_of
 from sklearn.metrics import average_precision_score
 from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.explorer.claims_page import claims_page
-from headspan.figures import figures_of
 from headspan.ledger import Examination, all_claims
 from headspan.ledger.figures import claims_by_document, figures
 from headspan.lenses import affinity, attention

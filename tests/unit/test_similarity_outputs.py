@@ -12,14 +12,14 @@ import pytest
 import torch
 import typer
 import xarray as xr
+from headspan.figures import figures_of, theme
+from headspan.findings import findings_of
+from headspan.lenses.saving import save_result
 from typer.testing import CliRunner
 
 import headspan
-from headspan.errors import FoldError, HeadspanError, ShapeError
-from headspan.figures import figures_of, theme
-from headspan.findings import findings_of
+from headspan.errors import HeadspanError, ShapeError
 from headspan.lenses import similarity
-from headspan.lenses.saving import save_result
 from headspan.lenses.similarity.command import similarity as command
 from tests.unit.test_similarity import columns, gpt2, tiny
 

@@ -12,14 +12,14 @@ import pytest
 import torch
 import typer
 import xarray as xr
+from headspan.figures import figures_of
+from headspan.findings import findings_of
+from headspan.lenses.saving import save_result
 from typer.testing import CliRunner
 
 import headspan
 from headspan.errors import HeadspanError, ShapeError
-from headspan.figures import figures_of
-from headspan.findings import findings_of
 from headspan.lenses import spectra
-from headspan.lenses.saving import save_result
 from headspan.lenses.spectra import power_law
 from headspan.lenses.spectra.command import spectra as command
 from tests.unit.test_spectra import WIDTH, D, gpt2, tiny

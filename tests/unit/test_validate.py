@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from headspan.cli.main import app
 from headspan.errors import ShapeError
 from headspan.lenses import LENSES, validate
-from headspan.runtime.divergence import full_logs
 from headspan.lenses.validate.buffers import token_buffers
 from headspan.lenses.validate.cause import rankings
 from headspan.lenses.validate.distance import pattern_divergences
@@ -25,6 +24,7 @@ from headspan.lenses.validate.figures import figures
 from headspan.lenses.validate.findings import findings
 from headspan.lenses.validate.invariance import invariances
 from headspan.runtime import RunnableModel, forward, open_runnable
+from headspan.runtime.divergence import full_logs
 from tests.families.tiny_models import CASES, TOKENS
 from tests.runtime.test_forward import runnable
 

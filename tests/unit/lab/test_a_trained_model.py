@@ -11,15 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from headspan.figures import figures_of
+from headspan.findings import findings_of
 
 import headspan
 from headspan.explorer.lab_report import lab_section
 from headspan.explorer.store import Store
-from headspan.figures import figures_of
-from headspan.findings import findings_of
 from headspan.lab import training_studies
 from headspan.lab.lens_series import along, lens_series, write_series
-from headspan.lab.plateau import RESTARTS
 from headspan.lab.recipe import preset
 from headspan.lab.session import Run
 from headspan.lab.trainer import train
@@ -44,16 +43,16 @@ def test_a_previous_token_head_and_an_induction_head_form(trained: Run) -> None:
 
 def test_what_layer_0_writes_meets_the_keys_of_layer_1_alone(trained: Run) -> None:
     kernel = trained.track["projection_kernel"].isel(k=1, step=-1)
-    chance = float(trained.track["projection_kernel_chance"][1])
-    assert float(kernel.sel(reader="K")) > chance + 0.15
-    assert float(kernel.sel(reader="V")) < chance
+    null = float(trained.track["projection_kernel_null"][1])
+    assert float(kernel.sel(reader="K")) > null + 0.15
+    assert float(kernel.sel(reader="V")) < null
 
 
 def test_the_bridge_leaves_the_medium_subspace_for_the_bottom_one(trained: Run) -> None:
     energy = trained.track["bridge_energy"].isel(k=1, step=-1)
-    chance = trained.track["bridge_energy_chance"].isel(step=-1)
-    assert float(energy.sel(part="medium")) < 0.5 * float(chance.sel(part="medium"))
-    assert float(energy.sel(part="bottom")) > 1.3 * float(chance.sel(part="bottom"))
+    null = trained.track["bridge_energy_null"].isel(step=-1)
+    assert float(energy.sel(part="medium")) < 0.5 * float(null.sel(part="medium"))
+    assert float(energy.sel(part="bottom")) > 1.3 * float(null.sel(part="bottom"))
     assert np.isnan(trained.track["medium_size"].values[:4]).sum() >= 3, "no split before there is a gap"
 
 
@@ -97,7 +96,7 @@ def test_every_experiment_was_possible(studied: xr.DataTree) -> None:
 
 
 def test_one_layer_never_learns_it() -> None:
-    recipe = preset("smoke").changed(layers=1, steps=1_500, cooldown=0, track_every=500, sharpness_every=0)
+    recipe = preset("smoke").with_settings(layers=1, steps=1_500, cooldown=0, track_every=500, sharpness_every=0)
     assert max(float(row["ood_accuracy"]) for row in train(recipe).rows) < 0.15
 
 
@@ -120,8 +119,8 @@ def test_figures_hold_the_numbers_of_the_record(studied: xr.DataTree) -> None:
         "Singular values of the embedding",
         "Subspace overlaps",
         "Spectrum and overlaps, step by step",
-        "Ablations beside random controls",
         "Sharpness and where it lives",
+        "Ablations beside random controls",
         "Loss along the sharpest direction",
         "Loss barrier between before and after",
         "Component swaps",
@@ -191,7 +190,7 @@ def test_going_on_from_the_plateau_is_compared_with_being_moved(trained: Run, mo
     assert found["accuracy"].shape == (4, 1)
     assert float(found["curvature"]) < 0
     assert found["accuracy"].notnull().all()
-    assert tuple(found["start"].values) == RESTARTS
+    assert tuple(found["start"].values) == training_studies.RESTARTS
     assert int(found["left"]) == 400, "the last kept step before the transition"
 
 
@@ -228,7 +227,9 @@ def test_the_end_of_the_smoke_run_is_that_of_the_golden_file(trained: Run) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_one_layer_does_not_learn_it_in_three_thousand_steps_either(seed: int) -> None:
-    recipe = preset("smoke").changed(layers=1, steps=3_000, cooldown=0, track_every=500, sharpness_every=0, seed=seed)
+    recipe = preset("smoke").with_settings(
+        layers=1, steps=3_000, cooldown=0, track_every=500, sharpness_every=0, seed=seed
+    )
     assert max(float(row["ood_accuracy"]) for row in train(recipe).rows) < 0.15
 
 

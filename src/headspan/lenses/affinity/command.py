@@ -85,7 +85,7 @@ def affinity(
     from headspan.lenses.affinity.plan_command import print_plan
     from headspan.lenses.affinity.tables import as_json as document
     from headspan.lenses.affinity.tables import table
-    from headspan.lenses.saving import without_nan
+    from headspan.storage import without_nan
 
     _check_choices(metric, null, top)
     if sketch:

@@ -24,7 +24,7 @@ def pair(
     """Show every score, angle, null and rank of one pair of heads."""
     from headspan.checkpoint import open_checkpoint
     from headspan.lenses.affinity.pair import pair_report
-    from headspan.lenses.saving import without_nan
+    from headspan.storage import without_nan
 
     heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
     found = pair_report(heads, src, dst, pairing, delta)

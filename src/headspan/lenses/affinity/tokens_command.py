@@ -25,7 +25,7 @@ def tokens(
     from headspan.checkpoint import open_checkpoint
     from headspan.cli.tables import print_records
     from headspan.lenses.affinity.token_projection import token_shares
-    from headspan.lenses.saving import without_nan
+    from headspan.storage import without_nan
 
     heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
     shares = token_shares(heads, head, role.upper(), table, top)

@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from headspan.dims import LAYER, HeadLabel
-from headspan.lenses.saving import without_nan
+from headspan.storage import without_nan
 
 SCHEMA = "headspan.similarity/1"
 COLUMNS = {

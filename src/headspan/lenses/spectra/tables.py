@@ -9,8 +9,8 @@ import pandas as pd
 import xarray as xr
 
 from headspan.dims import HEAD, KV_HEAD, LAYER, HeadLabel
-from headspan.lenses.saving import without_nan
 from headspan.lenses.spectra.kinds import KINDS, MLP, WHOLE
+from headspan.storage import without_nan
 
 SCHEMA = "headspan.spectra/1"
 NAMES = ("matrix", "kind")

@@ -1,7 +1,9 @@
 """One run of a model, with everything its attention did.
 
 1. Hooks open and close a record around every attention module, in the order in which they run.
-2. Inside, the watch notes what goes into the softmax and what comes out (`softmax_watch`).
+2. Inside, the watch notes what goes into the softmax and what comes out. `transformers` hands out attention
+   probabilities only, and one that rounds to zero has lost its logarithm, and with it exact entropies and divergences.
+   Nothing is computed twice and nothing is copied.
 3. Hooks keep what the attention read (the stream behind its norm) and what its heads hand to the output matrix.
 
 All tensors are those of the run itself; what is derived from them (log-probabilities, what each head writes) is
@@ -10,7 +12,7 @@ computed when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +20,15 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from headspan.errors import ShapeError, UnsupportedModel
+from headspan.errors import UnsupportedModel
 from headspan.heads.block import head_features, head_weights
 from headspan.runtime.model import RunnableModel
-from headspan.runtime.softmax_watch import SoftmaxWatch
+
+SOFTMAXES = frozenset({torch.nn.functional.softmax, torch.softmax, Tensor.softmax})
+
+Noted = Callable[[Tensor, Tensor], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +110,7 @@ class Forward:
     def token_losses(self) -> Float[Tensor, "batch position_1"]:
         """-log p of every token after the first, in nats; log(vocabulary) for a uniform guess. Causal models only."""
         if self.logits is None or not self.model.causal:
-            raise ShapeError("a loss needs a causal model with a language-model head")
+            raise UnsupportedModel("a loss needs a causal model with a language-model head")
         logs = torch.log_softmax(self.logits[:, :-1], dim=-1)
         return -logs.gather(-1, self.tokens[:, 1:, None]).squeeze(-1)
 
@@ -140,7 +146,7 @@ def forward(model: RunnableModel, tokens: Int[Tensor, "batch position"], scores:
     """
     placed = tokens.to(model.device)
     recorder = _Recorder(model, scores)
-    with recorder.attached():
+    with recorder.attach():
         output = model.module(input_ids=placed, output_hidden_states=True, **_no_cache(model))
     runs = recorder.runs(tokens.shape[0])
     *entering, final = output.hidden_states
@@ -151,6 +157,27 @@ def forward(model: RunnableModel, tokens: Int[Tensor, "batch position"], scores:
 
 def _no_cache(model: RunnableModel) -> dict[str, Any]:
     return {"use_cache": False} if hasattr(model.module.config, "use_cache") and model.causal else {}
+
+
+class SoftmaxWatch(TorchFunctionMode):
+    """A context in which `noted(scores, probabilities)`, where one is set, hears of every softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: Noted | None = None
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = kwargs or {}
+        result = func(*args, **given)
+        if self.noted is not None and func in SOFTMAXES:
+            self.noted(args[0] if args else given["input"], result)
+        return result
 
 
 @dataclass(eq=False)
@@ -164,7 +191,7 @@ class _Recorder:
     watch: SoftmaxWatch = field(default_factory=SoftmaxWatch)
 
     @contextmanager
-    def attached(self) -> Iterator[None]:
+    def attach(self) -> Iterator[None]:
         hooks = []
         for layer in self.model.layers:
             attention = self.model.attention(layer)

@@ -19,15 +19,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
 from headspan.runtime.interventions.edits import Edits
 from headspan.runtime.interventions.head_parameters import (
     Label,
-    chosen_heads,
     head_bias,
     head_gains,
     head_slice,
     head_weight,
+    heads_by_layer,
+    shared_gain,
     whole_groups,
 )
 from headspan.runtime.model import RunnableModel
@@ -42,7 +43,7 @@ class ScaledLogits:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.alpha) and self.alpha > 0):
-            raise ShapeError(f"alpha needs to be a number above 0, found {self.alpha}")
+            raise ArgumentError(f"alpha needs to be a number above 0, found {self.alpha}")
 
     @property
     def name(self) -> str:
@@ -50,7 +51,7 @@ class ScaledLogits:
 
     def apply(self, edits: Edits) -> None:
         model = edits.model
-        for layer, heads in chosen_heads(model, self.heads).items():
+        for layer, heads in heads_by_layer(model, self.heads).items():
             kv_heads = [] if model.stack.apart else whole_groups(model, heads)
             group = model.n_heads // model.stack.n_kv_heads
             _check_shared_gain(model, layer, heads)
@@ -62,7 +63,7 @@ class ScaledLogits:
         stack = model.stack
         partial = self.heads is not None and any(
             len(whole_groups(model, own)) * (model.n_heads // stack.n_kv_heads) < len(own)
-            for own in chosen_heads(model, self.heads).values()
+            for own in heads_by_layer(model, self.heads).values()
         )
         said = {
             "queries and keys are normed, which cancels a factor of W_Q: the gains of those norms were scaled": (
@@ -82,9 +83,8 @@ class ScaledLogits:
 
 
 def _check_shared_gain(model: RunnableModel, layer: int, heads: Sequence[int]) -> None:
-    norm = model.stack.query_norm
-    if norm is not None and norm.span == "head" and len(heads) < model.n_heads and "{head}" not in norm.weight:
-        raise ShapeError(
+    if shared_gain(model) and len(heads) < model.n_heads:
+        raise ArgumentError(
             f"the heads of layer {layer} share one gain of their query norm, so they can only be scaled together; "
             "choose all heads of the layer"
         )
@@ -112,7 +112,7 @@ def _scale(edits: Edits, role: Literal["Q", "K"], layer: int, factors: dict[int,
 def _scale_apart(edits: Edits, role: Literal["Q", "K"], layer: int, head: int, factor: float) -> None:
     """The features that positions turn, where latent attention keeps them in rows of their own."""
     projection = edits.model.stack.apart[role]
-    linear = edits.model.named(edits.model.stored.at_layer(projection.linear, layer).weight.rpartition(".")[0])
+    linear = edits.model.submodule(edits.model.stored.at_layer(projection.linear, layer).weight.rpartition(".")[0])
     for name in ("weight", "bias"):
         values = edits.parameter(linear, name)
         if values is not None:

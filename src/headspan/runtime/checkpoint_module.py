@@ -48,7 +48,7 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def loaded_module(
+def load_module(
     checkpoint: Checkpoint, stored: StoredStack, dtype: torch.dtype, device: torch.device
 ) -> PreTrainedModel:
     """The checkpoint as a module that can be run: eager attention, eval, no gradients asked for.
@@ -62,7 +62,7 @@ def loaded_module(
             config = transformers.AutoConfig.for_model(checkpoint.family, **fields)
             tensors = _own_tensors(checkpoint)
             for auto in _candidates(checkpoint, stored):
-                module, lacking = _loaded(getattr(transformers, auto), config, tensors, dtype)
+                module, lacking = _load(getattr(transformers, auto), config, tensors, dtype)
                 if not lacking:
                     module.requires_grad_(False)
                     found: PreTrainedModel = module.eval().to(device)
@@ -97,7 +97,7 @@ def _candidates(checkpoint: Checkpoint, stored: StoredStack) -> tuple[str, ...]:
     return ("AutoModelForMaskedLM", "AutoModel") if masked else ("AutoModel",)
 
 
-def _loaded(auto: Any, config: Any, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> tuple[Any, list[str]]:
+def _load(auto: Any, config: Any, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> tuple[Any, list[str]]:
     """A module with these weights, and the names of those it needs and was not given."""
     with torch.device("meta"):
         kind = type(auto.from_config(config))
@@ -108,7 +108,7 @@ def _loaded(auto: Any, config: Any, tensors: dict[str, torch.Tensor], dtype: tor
     return module, sorted(name for name in missing if not any(part in name for part in BESIDE_ATTENTION))
 
 
-def loaded_tokenizer(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase | None, str]:
+def load_tokenizer(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase | None, str]:
     """The tokenizer beside the weights, or None and why there is none."""
     folder = checkpoint.folder
     if folder is None or not any((folder / name).is_file() for name in TOKENIZER_FILES):

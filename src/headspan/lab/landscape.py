@@ -1,27 +1,32 @@
-"""How much the loss rises when weights are moved: at random in one group of parameters or one subspace, along the
-sharpest direction, and on the line between two models.
+"""How the loss changes when weights are moved: at random in one group of parameters or one subspace, along the sharpest
+direction, on the line between two models, and away from the plateau before the transition.
 
 Random moves have a fixed norm, so that groups compare per unit norm. A subspace of the stream is moved through the
 matrices that read it (rows of W_Q, W_K, W_V) or hold it (rows of W_E).
+
+Is the plateau a saddle or a minimum? At a minimum the gradient vanishes and no curvature is negative; at a saddle there
+is a direction of negative curvature. So: gradient norm, and the most negative curvature with its error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.errors import HeadspanError, ShapeError
+from headspan.errors import ArgumentError, ShapeError
+from headspan.lab.ablation import Site
+from headspan.lab.curvature import LANCZOS_STEPS, LossSurface, lanczos_extremes
 from headspan.lab.geometry import groups
-from headspan.lab.lanczos import lanczos_extremes
 from headspan.lab.model import LabModel
 from headspan.lab.named_spaces import PROJECTION
-from headspan.lab.removal import Site
-from headspan.lab.sharpness import LANCZOS_STEPS, LossSurface
 
 DRAWS, NORM = 8, 1.0
+PLATEAU_STEPS = 20
+"""Lanczos steps on the plateau, where the smallest eigenvalue counts."""
 
 
 def group_sensitivity(
@@ -35,17 +40,13 @@ def group_sensitivity(
         By group: mean rise divided by norm^2, and its standard error. For small moves it is half the mean curvature in
         the group, trace of its Hessian block over twice its size; 0 where the loss does not depend on it.
     """
-    masks = {}
+    generator, found = torch.Generator().manual_seed(seed), {}
     for group, names in groups(surface.model).items():
-        pieces = {name: torch.zeros_like(p) for name, p in surface.model.named_parameters()}
-        masks[group] = torch.cat(
-            [torch.ones_like(p).reshape(-1) if name in names else p.reshape(-1) for name, p in pieces.items()]
-        )
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        group: _rise(surface, [torch.randn(len(mask), generator=generator).double() * mask for _ in range(draws)], norm)
-        for group, mask in masks.items()
-    }
+        parameters = surface.model.named_parameters()
+        mask = torch.cat([torch.full_like(p, float(name in names)).reshape(-1) for name, p in parameters])
+        moves = [torch.randn(len(mask), generator=generator).double() * mask for _ in range(draws)]
+        found[group] = _rise(surface, moves, norm)
+    return found
 
 
 def subspace_sensitivity(
@@ -75,7 +76,7 @@ def subspace_sensitivity(
 @torch.no_grad()
 def _rise(surface: LossSurface, moves: Sequence[Float[Tensor, " n"]], norm: float) -> tuple[float, float]:
     if norm <= 0 or len(moves) < 2:
-        raise HeadspanError(f"a mean rise needs a norm above 0 and 2 draws, found {norm} and {len(moves)}")
+        raise ArgumentError(f"norm needs to be above 0 and draws at least 2, found {norm} and {len(moves)}")
     point = surface.point
     here = surface.loss(point)
     steps = [norm * move / move.norm() for move in moves]
@@ -109,10 +110,42 @@ def interpolation(before: LossSurface, after: LabModel, points: int = 11) -> tup
         the ends, at most; 0 for a path that never does.
     """
     if before.model.shape != after.shape or points < 3:
-        raise HeadspanError("a path needs two models of one shape and at least 3 points on it")
+        raise ArgumentError(f"a path needs two models of one shape and at least 3 points, found {points}")
     start = before.point
     end = torch.cat([p.detach().double().cpu().reshape(-1) for p in after.parameters()])
     places = torch.linspace(0, 1, points, dtype=torch.float64)
     losses = torch.stack([before.loss(torch.lerp(start, end, place)) for place in places])
     chord = torch.lerp(losses[0], losses[-1], places)
     return places.tolist(), losses.tolist(), max(0.0, float((losses - chord).max()))
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Curvature at a point of training.
+
+    `gradient_norm` is that of the loss on the sequences used, which at this sample size does not vanish even where the
+    expected gradient does; `curvature` the smallest Ritz value, `error` its distance to an eigenvalue at most; `fall`
+    how far the loss falls along it, within unit distance either way, in nats.
+    """
+
+    gradient_norm: float
+    curvature: float
+    error: float
+    top: float
+    fall: float
+    direction: Float[Tensor, " n"]
+
+    @property
+    def saddle(self) -> bool:
+        """Whether an eigenvalue is certainly negative, and not by rounding: beyond its error and 1 % of the largest."""
+        return self.curvature + self.error < -0.01 * abs(self.top)
+
+
+def plateau_at(surface: LossSurface, seed: int = 0, steps: int = PLATEAU_STEPS) -> Plateau:
+    """Gradient and extreme curvature at a model's weights."""
+    product, n = surface.hessian_product(), len(surface.point)
+    ends = lanczos_extremes(product, n, steps, torch.Generator().manual_seed(seed))
+    distances = [sign * size for sign in (-1, 1) for size in (0.1, 0.3, 1.0)]
+    losses = loss_along(surface, ends.bottom_vector, [0.0, *distances])
+    fall = losses[0] - min(losses)
+    return Plateau(float(surface.gradient().norm()), ends.bottom, ends.bottom_error, ends.top, fall, ends.bottom_vector)

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.lab.model import LabModel
-from headspan.subspaces import random_singular_values
+from headspan.statistics import random_singular_values
 
 READERS = ("Q", "K", "V")
 PARTS = ("top", "medium", "bottom")

@@ -10,7 +10,7 @@ from headspan.lab.architecture import Architecture
 from headspan.lab.geometry import ANGLE_PAIRS, DIMS, geometry_row, part_energy
 from headspan.lab.model import LabModel
 from headspan.lab.named_spaces import NamedSpaces, sizes, spectral_split
-from headspan.subspaces import random_singular_values
+from headspan.statistics import random_singular_values
 
 
 def model(seed: int = 0, **options: object) -> LabModel:

@@ -1,4 +1,4 @@
-"""Tables of a result, made from its schema: rows over the axes of a variable, a column for everything that goes with it."""
+"""Tables of a result, made from its schema: rows over the axes of a variable, columns for all that goes with it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _node_rows(dataset: xr.Dataset, spec: Table, axes: dict[str, Any]) -> pd.Dat
         return None
     dims = dataset[like[0]].dims
     sizes = {dim: dataset.sizes[dim] for dim in dims}
-    columns = _axis_columns(dataset, sizes)
+    columns = axis_columns(dataset, sizes)
     axes.update({name: column.dtype for name, column in columns.items()})
     for name, variable in dataset.data_vars.items():
         if _belongs(str(name), variable.dims, dims, dataset, spec):
@@ -139,7 +139,7 @@ def _belongs(name: str, own: Sequence[Any], dims: Sequence[Any], dataset: xr.Dat
     return set(own) <= set(dims) and parent in dataset and set(dataset[parent].dims) == set(dims)
 
 
-def _axis_columns(dataset: xr.Dataset, sizes: dict[Any, int]) -> dict[str, np.ndarray]:
+def axis_columns(dataset: xr.Dataset, sizes: dict[Any, int]) -> dict[str, np.ndarray]:
     """For every axis its coordinate and what lies beside it; an axis that only counts has no column."""
     columns: dict[str, np.ndarray] = {}
     for dim in sizes:
@@ -160,7 +160,7 @@ def spread(variable: xr.Variable, sizes: dict[Any, int]) -> np.ndarray:
 
 
 def _row_axes(rows: pd.DataFrame, spec: Table) -> list[str]:
-    """The columns that name a row: labels where there are any, else everything before the first number of the schema."""
+    """The columns that name a row: labels where there are any, else all before the first number."""
     first = min((list(rows.columns).index(name) for name in spec.like if name in rows), default=0)
     before = [name for name in rows.columns[:first] if name != spec.key]
     return [name for name in before if not name.endswith(("_layer", "_index"))]

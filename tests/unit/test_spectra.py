@@ -248,7 +248,7 @@ def test_a_tied_unembedding_counts_once_and_a_folded_one_by_itself() -> None:
         ({"matrices": "W_gate"}, "has no W_gate of its own; it has W_Q"),
         ({"init": "he"}, 'init is "xavier", "config" or a standard deviation above 0, not \'he\''),
         ({"init": -1.0}, "not -1.0"),
-        ({"tolerance": 2.0}, "tolerance is a share of the largest singular value, at least 0 and below 1, not 2.0"),
+        ({"tolerance": 2.0}, r"needs 0 <= it < 1, found 2\.0"),
     ],
 )
 def test_what_does_not_fit_is_refused(heads: headspan.Heads, options: dict[str, object], message: str) -> None:

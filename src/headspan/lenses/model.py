@@ -85,7 +85,12 @@ class Model:
         key = (stack, fold, str(dtype), str(device), None if layers is None else tuple(layers), center)
         if key not in self._heads:
             self._heads[key] = self.checkpoint.heads(
-                layers=layers, dtype=dtype, device=device, fold=fold, center=center, stack=stack  # type: ignore[arg-type]
+                layers=layers,
+                dtype=dtype,
+                device=device,
+                fold=fold,
+                center=center,
+                stack=stack,  # type: ignore[arg-type]
             )
         return self._heads[key]
 

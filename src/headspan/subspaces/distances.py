@@ -21,15 +21,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.errors import ShapeError
-from headspan.subspaces.precision import epsilon, promoted
+from headspan.errors import ArgumentError
+from headspan.subspaces.precision import epsilon, promote
 
 
 def _checked(theta: Tensor) -> Tensor:
-    theta = promoted(theta, "angles")
+    theta = promote(theta, "angles")
     slack = 4 * epsilon(theta)
     if bool(((theta < 0) | (theta > math.pi / 2 + slack)).any()):
-        raise ShapeError("principal angles need to be in [0, pi/2] radians, found others; degrees must be converted")
+        raise ArgumentError(
+            f"principal angles need to be in [0, pi/2] radians, found {float(theta.nan_to_num().min()):.4g} to "
+            f"{float(theta.nan_to_num().max()):.4g}; degrees must be converted"
+        )
     return theta
 
 
@@ -56,7 +59,7 @@ def grassmann_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batc
     Returns
     -------
     Tensor
-        [...], in [0, sqrt(k) pi/2]. By chance see `random_angles.angle_chance`; 13.82 for 128 dimensions in R^768.
+        [...], in [0, sqrt(k) pi/2]. For the null see `random_angles.angle_null`; 13.82 for 128 dimensions in R^768.
     """
     return _total(_checked(theta) ** 2).sqrt()
 
@@ -69,7 +72,7 @@ def chordal_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"
     Returns
     -------
     Tensor
-        [...], in [0, sqrt(k)]; by chance its square averages k - pq/d.
+        [...], in [0, sqrt(k)]; under the null its square averages k - pq/d.
     """
     return _total(torch.sin(_checked(theta)) ** 2).sqrt()
 
@@ -84,14 +87,14 @@ def projection_distance(theta: Float[Tensor, "*batch k"], norm: Literal["fro", "
     Returns
     -------
     Tensor
-        [...], in [0, sqrt(2k)] for "fro", by chance the square averages 2(k - pq/d); in [0, 1] for "2",
-        close to 1 by chance.
+        [...], in [0, sqrt(2k)] for "fro", under the null the square averages 2(k - pq/d); in [0, 1] for "2",
+        close to 1 under the null.
     """
     if norm == "fro":
         return math.sqrt(2) * chordal_distance(theta)
     if norm == "2":
         return torch.sin(_largest(_checked(theta)))
-    raise ShapeError(f"norm needs to be 'fro' or '2', found {norm!r}")
+    raise ArgumentError(f"norm needs to be 'fro' or '2', found {norm!r}")
 
 
 def fubini_study_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:
@@ -100,7 +103,7 @@ def fubini_study_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*b
     Returns
     -------
     Tensor
-        [...], in [0, pi/2]; by chance pi/2 up to about (p/d)^(p/2), so it says little for more than a few dimensions.
+        [...], in [0, pi/2]; under the null pi/2 up to about (p/d)^(p/2), so it says little for many dimensions.
     """
     log_product = _log_cosine_product(_checked(theta))
     return torch.atan2((-torch.expm1(2 * log_product)).sqrt(), log_product.exp())
@@ -112,7 +115,7 @@ def binet_cauchy_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*b
     Returns
     -------
     Tensor
-        [...], in [0, 1]; by chance 1 up to about (p/d)^p.
+        [...], in [0, 1]; under the null 1 up to about (p/d)^p.
     """
     return (-torch.expm1(2 * _log_cosine_product(_checked(theta)))).sqrt()
 
@@ -123,7 +126,7 @@ def spectral_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch
     Returns
     -------
     Tensor
-        [...], in [0, sqrt(2)], close to sqrt(2) by chance.
+        [...], in [0, sqrt(2)], close to sqrt(2) under the null.
     """
     return 2 * torch.sin(_largest(_checked(theta)) / 2)
 
@@ -134,6 +137,6 @@ def procrustes_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*bat
     Returns
     -------
     Tensor
-        [...], in [0, sqrt(2k)]; close to sqrt(2k) by chance when p, q are small beside d.
+        [...], in [0, sqrt(2k)]; close to sqrt(2k) under the null when p, q are small beside d.
     """
     return 2 * _total(torch.sin(_checked(theta) / 2) ** 2).sqrt()

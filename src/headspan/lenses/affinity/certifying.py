@@ -12,7 +12,7 @@ r"""Which pairs could be among the top N, given estimates: all others are left o
    equal kernel up to the sketch's error, and K is then the number of those that stand out.
 
 What the confidence rests on: the exact variance, bounded for the kernel at hand, and a lower tail no longer than a
-normal one. The first is proven (`subspaces.sketched`), the second is simulated down to 0.2 %, not proven.
+normal one. The first is proven (`subspaces.sketch`), the second is simulated down to 0.2 %, not proven.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.lenses.affinity.verifying import Pair
-from headspan.subspaces.sketched import kernel_standard_error, lowest_plausible
+from headspan.subspaces.sketch import kernel_standard_error, lowest_plausible
 
 
 @dataclass(frozen=True)

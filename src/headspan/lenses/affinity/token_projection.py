@@ -45,7 +45,7 @@ def token_shares(heads: Heads, head: str, role: str, table: str | None = None, t
     if role not in ("Q", "K", "V", "O"):
         raise ShapeError(f"unknown role {role!r}; roles are Q, K, V, O")
     name = table or ("W_U" if role == "O" else "W_E")
-    vectors = {"W_E": lambda: heads.W_E, "W_U": lambda: heads.W_U.T}.get(name)
+    vectors = {"W_E": lambda: heads.table("W_E"), "W_U": lambda: heads.table("W_U").T}.get(name)
     if vectors is None:
         raise ShapeError(f"unknown table {name!r}; tables are W_E and W_U")
     basis, rank = _basis(heads, label, role)

@@ -74,13 +74,8 @@ def spectra(
     >>> bool(result["alignment"].trace_z.sel(head="L1H3", null="factors") > 5)
     True
     """
-    from headspan.errors import ArgumentError
     from headspan.lenses.run import run
 
-    if tolerance is not None and not 0 <= tolerance < 1:
-        raise ArgumentError(
-            f"tolerance is a share of the largest singular value, at least 0 and below 1, not {tolerance}"
-        )
     options = {
         "matrices": checked_matrices(matrices),
         "delta": delta,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 import xarray as xr
 from jaxtyping import Float
 
@@ -31,6 +32,8 @@ from headspan.lenses.spectra.law import (
     spike_log_p,
 )
 from headspan.lenses.spectra.matrix_values import MatrixValues, matrix_values
+from headspan.subspaces import default_tolerance
+from headspan.subspaces.rank import require_tolerance
 
 NULL = "independent normal entries of one standard deviation; products: two independent such factors"
 LEADING = 8
@@ -54,6 +57,8 @@ def measure(
     """
     if power_law:
         require_powerlaw()
+    if tolerance is not None:
+        require_tolerance(tolerance)
     wanted, chosen = chosen_kinds(heads, matrices), initialization(heads, init)
     found = matrix_values(heads, wanted, delta, memory)
     nodes: dict[str, xr.Dataset] = {}
@@ -91,7 +96,7 @@ def kind_node(
 ) -> xr.Dataset:
     """Everything about the matrices of one kind."""
     law = law_of(kind.rows, kind.columns, kind.inner, seed)
-    used = max(kind.rows, kind.columns) * np.finfo(np.float64).eps if tolerance is None else tolerance
+    used = default_tolerance(max(kind.rows, kind.columns), torch.float64) if tolerance is None else tolerance
     # What rounding leaves of a zero is a zero.
     values = np.where(values > used * values[..., :1], values, 0.0)
     sigma = bulk_scale(values, law.typical)

@@ -125,11 +125,9 @@ def positions() -> Figures:
 
 def spectra() -> Figures:
     """GPT-2 small against the law of random matrices."""
-    from headspan.lenses import spectra
-
-    result = spectra.compute(headspan.open(model(GPT2)).heads(), init=0.02)
+    result = headspan.spectra(model(GPT2), init=0.02)
     return renamed(
-        figures_of("spectra", result),
+        result.figures,
         spectra_law="Singular values and the law of random matrices",
         spectra_layers="Spectra by layer",
         spectra_alignment="Base alignment",

@@ -11,6 +11,7 @@ from headspan.errors import ArgumentError, NotRun, UnsupportedModel
 from headspan.lenses.catalog import lenses
 
 if TYPE_CHECKING:
+    from headspan.checkpoint import StoredStack
     from headspan.heads import Heads
     from headspan.result import Lens
     from headspan.runtime import RunnableModel
@@ -50,6 +51,12 @@ class Model:
     def stacks(self) -> tuple[str, ...]:
         """The stacks it has; one, but in models with an encoder and a decoder."""
         return tuple(self.checkpoint.stacks)
+
+    def stored(self, stack: str | None = None) -> StoredStack:
+        """What the checkpoint holds of a stack: of the one named, of the heads that were given, or of the only one."""
+        if stack is None and self._chosen is not None:
+            return self._chosen.reader.stored
+        return self.checkpoint.stack(stack)
 
     def heads(
         self,

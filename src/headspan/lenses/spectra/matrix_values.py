@@ -28,7 +28,7 @@ COPIES = 6
 
 
 @dataclass
-class Gathered:
+class MatrixValues:
     """Singular values by kind, and sums by name: lists of arrays, one per block of layers."""
 
     kinds: dict[str, Kind] = field(default_factory=dict)
@@ -61,10 +61,10 @@ def _append(parts: list[np.ndarray], array: np.ndarray, heads: slice | None) -> 
         parts[-1] = np.concatenate([parts[-1], array], axis=1)
 
 
-def gather(heads: Heads, wanted: Collection[str], delta: int, memory: int | str) -> Gathered:
+def matrix_values(heads: Heads, wanted: Collection[str], delta: int, memory: int | str) -> MatrixValues:
     """The pass over all layers and tables."""
     # Products of weights are computed in double precision, so attention is converted once, as it is read.
-    found, budget, double = Gathered(), memory_bytes(memory), heads.to("float64")
+    found, budget, double = MatrixValues(), memory_bytes(memory), heads.to("float64")
     for roles, kinds in _groups(double, wanted, budget):
         for block in _blocks(double, roles, budget):
             _attention(found, double, block, kinds, budget // 4)
@@ -87,16 +87,16 @@ def gather(heads: Heads, wanted: Collection[str], delta: int, memory: int | str)
 
 def _groups(heads: Heads, wanted: Collection[str], budget: int) -> Iterator[tuple[tuple[Role, ...], list[str]]]:
     """Roles to be read together, and what is wanted of them: all at once, or in two halves where a layer is large."""
-    roles = roles_of(wanted)
+    roles = needed_roles(wanted)
     if not roles:
         return
     if sum(heads.block_bytes(roles)) <= budget // 4:
         yield roles, list(wanted)
         return
     for half in (("Q", "K"), ("V", "O")):
-        kinds = [name for name in wanted if set(roles_of([name])) & set(half)]
+        kinds = [name for name in wanted if set(needed_roles([name])) & set(half)]
         if kinds:
-            yield roles_of(kinds), kinds
+            yield needed_roles(kinds), kinds
 
 
 def _blocks(heads: Heads, roles: tuple[Role, ...], budget: int) -> Iterator[HeadBlock]:
@@ -113,7 +113,7 @@ def _storing_dtype(heads: Heads) -> torch.dtype:
     return torch.float32 if as_they_are and heads.reader.stored_dtype.itemsize <= 4 else torch.float64
 
 
-def roles_of(wanted: Collection[str]) -> tuple[Role, ...]:
+def needed_roles(wanted: Collection[str]) -> tuple[Role, ...]:
     """The attention weights that kinds of matrices need."""
     needed = {role for name in wanted for role in FACTORS.get(name, ())}
     needed |= {role for role in ROLES if f"W_{role}" in wanted or f"W_{role}_head" in wanted}
@@ -121,7 +121,7 @@ def roles_of(wanted: Collection[str]) -> tuple[Role, ...]:
 
 
 @one_thread()
-def _attention(found: Gathered, heads: Heads, block: HeadBlock, wanted: Collection[str], memory: int) -> None:
+def _attention(found: MatrixValues, heads: Heads, block: HeadBlock, wanted: Collection[str], memory: int) -> None:
     for role, whole, head in zip(ROLES, WHOLE, PER_HEAD, strict=True):
         if head in wanted:
             found.add(attention_kind(heads, head), singular_values(block.weight(role), memory))
@@ -134,7 +134,7 @@ def _attention(found: Gathered, heads: Heads, block: HeadBlock, wanted: Collecti
             found.add_sums({"norm_V": _norm(values), "norm_O": _norm(outputs)}, part)
 
 
-def _queries_and_keys(found: Gathered, heads: Heads, block: HeadBlock, delta: int, memory: int) -> None:
+def _queries_and_keys(found: MatrixValues, heads: Heads, block: HeadBlock, delta: int, memory: int) -> None:
     A, B = bilinear_factors(heads, block, delta)
     for part, own in _head_pieces(heads, block, memory):
         found.add(attention_kind(heads, "W_QK"), product_singular_values(A[:, part], B[:, own]), part)
@@ -163,7 +163,7 @@ def _norm(weight: Tensor) -> np.ndarray:
     return norm
 
 
-def _mlp(found: Gathered, heads: Heads, layer: int, wanted: Collection[str], memory: int) -> None:
+def _mlp(found: MatrixValues, heads: Heads, layer: int, wanted: Collection[str], memory: int) -> None:
     gated = "W_gate" in available_kinds(heads)
     for name, matrix in zip(MLP if gated else MLP[1:], heads.mlp_matrices(layer), strict=True):
         if name in wanted:

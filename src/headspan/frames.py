@@ -107,7 +107,7 @@ def _node_rows(dataset: xr.Dataset, spec: Table) -> pd.DataFrame | None:
         return None
     dims = dataset[like[0]].dims
     sizes = {dim: dataset.sizes[dim] for dim in dims}
-    columns = _axis_columns(dataset, sizes)
+    columns = axis_columns(dataset, sizes)
     for name, variable in dataset.data_vars.items():
         if _belongs(str(name), variable.dims, dims, dataset, spec):
             columns[str(name)] = spread(variable.variable, sizes)
@@ -126,7 +126,7 @@ def _belongs(name: str, own: Sequence[Any], dims: Sequence[Any], dataset: xr.Dat
     return set(own) <= set(dims) and parent in dataset and set(dataset[parent].dims) == set(dims)
 
 
-def _axis_columns(dataset: xr.Dataset, sizes: dict[Any, int]) -> dict[str, np.ndarray]:
+def axis_columns(dataset: xr.Dataset, sizes: dict[Any, int]) -> dict[str, np.ndarray]:
     """For every axis its coordinate and what lies beside it; an axis that only counts has no column."""
     columns: dict[str, np.ndarray] = {}
     for dim in sizes:

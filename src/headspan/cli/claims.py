@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headspan.atomic import check_writable, refuse_existing, written_whole
-from headspan.cli import arguments as shared
+from headspan.cli import options as shared
 from headspan.cli.delivery import print_json
 from headspan.errors import HeadspanError
 
@@ -24,7 +24,7 @@ SHOWN = {"pass": "pass", "fail": "FAIL", "skipped": "-"}
 
 def claims(
     document: Annotated[
-        str | None, typer.Option("--seed", help="One of the documents: 000, 001, 002, 003 (the thesis) or 004.")
+        str | None, typer.Option("--document", help="One of the documents: 000, 001, 002, 003 (the thesis) or 004.")
     ] = None,
     name: Annotated[str | None, typer.Option("--id", help="One claim, or all whose id begins so: 6.33, 5.2.")] = None,
     status: Annotated[str | None, typer.Option(help="holds, asymptotic, approximate, wrong, observational ...")] = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli import arguments as shared
+from headspan.cli import options as shared
 from headspan.cli.delivery import Delivery
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from headspan.cli import arguments as shared
+from headspan.cli import options as shared
 from headspan.cli.delivery import print_json
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headspan.cli import arguments as shared
+from headspan.cli import options as shared
 
 DISAGREES = 1
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headspan.cli import arguments as shared
+from headspan.cli import options as shared
 from headspan.cli.delivery import print_json
 
 if TYPE_CHECKING:

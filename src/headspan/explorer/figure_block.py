@@ -21,7 +21,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from headspan.explorer.html import Markup, element, text
-from headspan.explorer.inlined import scripts
+from headspan.explorer.html import scripts
 from headspan.explorer.store import Store, json_text
 
 TITLE_HEIGHT = 36

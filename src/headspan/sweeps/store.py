@@ -100,9 +100,9 @@ class Store:
             raise StoreError(
                 f"'{self.manifest_file}' cannot be read ({problem}); finished results are whole in '{self.parts}'"
             ) from problem
-        if name == "headspan.sweeps" and written == FORMAT:
+        if name == "headspan.sweep" and written == FORMAT:
             return record
-        older = brought_up_to_date(record, self.parts) if name == "headspan.sweeps" and written < FORMAT else None
+        older = brought_up_to_date(record, self.parts) if name == "headspan.sweep" and written < FORMAT else None
         if older is None:
             by, age = record.get("headspan_version", "unknown"), "newer" if written > FORMAT else "older"
             advice = "update headspan" if written > FORMAT else f"read it with headspan {by}"

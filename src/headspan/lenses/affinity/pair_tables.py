@@ -4,7 +4,7 @@ Where everything fits into memory, one pass over the weights leaves bases and fa
 are the tables. Where it does not, a scratch file stands between:
 
 1. One pass over blocks of layers writes every head's basis (or the factors of its circuits) to a nameless file.
-2. The file is read back by slabs of rows, or by blocks of heads, and multiplied with itself (`subspaces.streamed`).
+2. The file is read back by slabs of rows, or by blocks of heads, and multiplied with itself (`subspaces.slabs`).
 
 Kernels and composition scores take a pass each, so that the file holds one set of factors at a time.
 """
@@ -25,17 +25,17 @@ from headspan.heads.precision import double_bases, sampled_places
 from headspan.lenses.affinity.circuits import Circuits, block_factors
 from headspan.subspaces import (
     Subspace,
-    concatenated,
+    concatenate,
     orthonormal_basis,
     projection_kernel,
     projection_kernel_table,
     projection_kernels,
     squared_overlaps,
 )
-from headspan.subspaces.kernels import honest_kernel
+from headspan.subspaces.kernels import checked_kernel
 from headspan.subspaces.overlap import Algorithm
-from headspan.subspaces.slabs import ScratchSlabs, Slabs, scratch_slabs
-from headspan.subspaces.streamed import slab_height, streamed_gram, streamed_overlaps
+from headspan.subspaces.slabs import ScratchSlabs, Slabs, scratch_slabs, slab_gram, slab_height, slab_overlaps
+
 from headspan.threads import one_thread
 
 BLOCK_SHARE = 8
@@ -102,7 +102,7 @@ def _stacked(circuits: Circuits, roles: Sequence[Role]) -> tuple[dict[str, slice
         count = len(circuits.spaces[role].rank)
         offsets[str(role)] = slice(start, start + count)
         start += count
-    return offsets, concatenated([circuits.spaces[role] for role in roles])
+    return offsets, concatenate([circuits.spaces[role] for role in roles])
 
 
 def overlap_tables(
@@ -178,11 +178,11 @@ def _scratch_products(
     for src, own in by_source(pairings).items():
         readers = [roles_of(pairing)[1] for pairing in own]
         if algorithm == "gram":
-            found = tuple(streamed_gram(factors[src], factors[dst], memory) for dst in readers)
+            found = tuple(slab_gram(factors[src], factors[dst], memory) for dst in readers)
         else:
             others = [factors[dst] for dst in readers]
             room = (sizes[src], [sizes[dst] for dst in readers])
-            found = streamed_overlaps(factors[src], others, sizes=room, memory=memory)
+            found = slab_overlaps(factors[src], others, sizes=room, memory=memory)
         tables |= dict(zip(own, found, strict=True))
     return {pairing: tables[pairing] for pairing in pairings}
 
@@ -202,7 +202,7 @@ def scratch_kernel_tables(
         tables = _scratch_products(factors, sizes, pairings, memory, algorithm)
     for pairing, table in tables.items():
         src, dst = roles_of(pairing)
-        tables[pairing] = honest_kernel(table, ranks[src], ranks[dst], normalised=False)
+        tables[pairing] = checked_kernel(table, ranks[src], ranks[dst], normalized=False)
     return KernelTables(tables, ranks)
 
 

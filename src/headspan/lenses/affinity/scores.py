@@ -32,8 +32,8 @@ from headspan.statistics import (
     reverse_order_p_values,
 )
 from headspan.statistics.permutation import Array, Layers
-from headspan.subspaces import chance_mean, chance_variance, log_upper_tail
-from headspan.subspaces.rotation import energy_shares, log_rotation_tail, rotation_variance
+from headspan.subspaces import kernel_null_mean, kernel_null_variance, log_upper_tail
+from headspan.subspaces.rotation_null import energy_shares, log_rotation_tail, rotation_variance
 
 TAIL_PAIRS = 2**18
 """Pairs whose p-values are found at a time: the arithmetic of tails takes some twenty arrays of that length."""
@@ -72,11 +72,11 @@ def kernel_score(heads: Heads, found: KernelTables, pairing: str) -> Score:
     p_values = _by_rows(kernel, src[:, None], partial(_log_kernel_tail, dst[None, :], d))
     return Score(
         values=_array(kernel).reshape(shape),
-        null=_array(chance_mean(src[:, None], dst[None, :], d)).reshape(shape),
-        null_sd=_array(chance_variance(src[:, None], dst[None, :], d).sqrt()).reshape(shape),
+        null=_array(kernel_null_mean(src[:, None], dst[None, :], d)).reshape(shape),
+        null_sd=_array(kernel_null_variance(src[:, None], dst[None, :], d).sqrt()).reshape(shape),
         p=p_values.reshape(shape),
-        mean_null=float(chance_mean(p, q, d)),
-        sd_null=float(chance_variance(p, q, d)) ** 0.5,
+        mean_null=float(kernel_null_mean(p, q, d)),
+        sd_null=float(kernel_null_variance(p, q, d)) ** 0.5,
     )
 
 

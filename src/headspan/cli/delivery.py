@@ -66,12 +66,12 @@ class Delivery:
 
 def head_classes(result: Result) -> Mapping[str, str] | None:
     """Classes of heads that the result carries, by label, or those published for its model; None where there are none."""
-    from headspan.heads.classes import default_labels
+    from headspan.heads.classes import published_classes
 
     named = result.attrs.get("head_classes")
     if named:
         return dict(json.loads(named))
-    published = default_labels(result.attrs)
+    published = published_classes(result.attrs)
     return None if published is None else published.of_head
 
 

@@ -62,7 +62,7 @@ def head_classes(labels: str | Path, model: Heads | Mapping[str, Any]) -> HeadCl
     return HeadClasses(classes, str(content.get("source", name)))
 
 
-def default_labels(model: Heads | Mapping[str, Any]) -> HeadClasses | None:
+def published_classes(model: Heads | Mapping[str, Any]) -> HeadClasses | None:
     """The published labels that fit a model: those of GPT-2 small, by its shape; None for any other."""
     try:
         return head_classes(DEFAULT, model)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from headspan.errors import ArgumentError
 from headspan.schema import Schema, Table, Variable
 
 KERNEL, COMPOSITION = "projection_kernel", "composition_score"
 METRICS = (KERNEL, COMPOSITION)
 ALIASES = {"pk": KERNEL, "cs": COMPOSITION}
+BOTH = "both"
 NULLS = ("haar", "reverse")
 ALGORITHMS = ("auto", "exact", "gram", "projector", "sketch")
 PAIRING, TOP, HEADS = "[QKVO][QKVO]", "[QKVO][QKVO]/top", "[QKVO][QKVO]/heads"
@@ -195,3 +197,15 @@ SCHEMA = Schema(
     aliases=ALIASES,
     renamed={"anticausal_kernel": f"{KERNEL}_reverse", "anticausal_score": f"{COMPOSITION}_reverse"},
 )
+
+
+def chosen_metrics(metrics: str | Sequence[str]) -> tuple[str, ...]:
+    """Scores by name or alias, separated by commas in a text; `both` is both."""
+    names = metrics.replace(" ", "").split(",") if isinstance(metrics, str) else list(metrics)
+    found = {ALIASES.get(name, name) for name in names if name != BOTH} | (set(METRICS) if BOTH in names else set())
+    unknown = sorted(found - set(METRICS))
+    if unknown or not found:
+        given = unknown[0] if unknown else metrics
+        known = f"{', '.join(METRICS)} (or {', '.join(ALIASES)}, {BOTH})"
+        raise ArgumentError(f"metrics={given!r} is unknown; metrics are {known}")
+    return tuple(name for name in METRICS if name in found)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer

@@ -60,8 +60,8 @@ def affinity(
     null
         Which null comes first: "haar" or "reverse".
     labels
-        Classes of heads, to ask whether affinity finds them: "ioi", "2601.10266", "detected" (by running the model), or a
-        YAML file.
+        Classes of heads, to ask whether affinity finds them: "ioi", "2601.10266", "detected" (by running the model), or
+        a YAML file.
     robustness, sensitivity
         Also compare the scores with those of folded and centered weights, and the kernels with those of bases cut to
         their leading directions.
@@ -89,8 +89,8 @@ def affinity(
     -------
     Result
         A node per pairing with `projection_kernel` in [0, min(p, q)], expected pq/d_model under the haar null, and
-        `composition_score` in [0, 1], about 1/sqrt(d_model), over (src, dst), NaN where a pair does not compose; hubs at
-        the root. Of a sketch, the verified pairs are in the child node `top` of each pairing.
+        `composition_score` in [0, 1], about 1/sqrt(d_model), over (src, dst), NaN where a pair does not compose; hubs
+        at the root. Of a sketch, the verified pairs are in the child node `top` of each pairing.
 
     >>> import headspan
     >>> result = headspan.affinity("demo", pairings="OK")
@@ -99,13 +99,12 @@ def affinity(
     """
     from headspan.lenses.run import run
 
-    wanted = COMPOSING if pairings is None else parse_pairings(pairings)
     chosen = chosen_metrics(metrics)
-    _check_choices(wanted, chosen, null, algorithm, labels)
+    wanted = check_choices(pairings, chosen, null, algorithm, labels)
     if top < 1 or not 0 < confidence < 1 or not (width is None or width >= 2) or draws < 1:
         raise ArgumentError(
-            f"top={top}, confidence={confidence}, width={width}, draws={draws}: they need top >= 1, 0 < confidence < 1, "
-            "width >= 2 and draws >= 1"
+            f"top={top}, confidence={confidence}, width={width}, draws={draws}: needed are top >= 1, 0 < confidence < 1, "
+            "2 <= width <= d_model and draws >= 1"
         )
     if algorithm == "sketch":
         obstacle = sketch_obstacle(wanted, chosen, null, labels, robustness or sensitivity, delta)
@@ -131,10 +130,11 @@ def affinity(
     return run(LENS, [model], options, opening)
 
 
-def _check_choices(
-    wanted: Sequence[str], metrics: Sequence[str], null: str, algorithm: str, labels: str | None
-) -> None:
-    """Refuse what is unknown, and what contradicts itself."""
+def check_choices(
+    pairings: str | Sequence[str] | None, metrics: Sequence[str], null: str, algorithm: str, labels: str | None
+) -> tuple[str, ...]:
+    """The pairings asked for; refuses what is unknown, and what contradicts itself."""
+    wanted = COMPOSING if pairings is None else parse_pairings(pairings)
     if null not in NULLS:
         raise ArgumentError(f"null={null!r} is unknown; nulls are {', '.join(NULLS)}")
     if algorithm not in ALGORITHMS:
@@ -147,6 +147,7 @@ def _check_choices(
             f"labels={labels!r} are looked for among the hubs, which need the metric {KERNEL} and at least one of the "
             f"pairings {', '.join(COMPOSING)}"
         )
+    return wanted
 
 
 def sketch_obstacle(

@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+
 import torch
 
 from headspan.dims import COMPOSING, ROLES

@@ -29,7 +29,6 @@ from headspan.lenses.affinity import LENS, sketch_obstacle
 from headspan.lenses.affinity.circuits import head_circuits
 from headspan.lenses.affinity.class_detection import class_nodes
 from headspan.lenses.affinity.costs import Plan, affinity_plan, working_budget
-from headspan.lenses.affinity.wiring import has_hubs, hub_scores
 from headspan.lenses.affinity.pair_tables import (
     KernelTables,
     OverlapTables,
@@ -40,10 +39,11 @@ from headspan.lenses.affinity.pair_tables import (
     scratch_kernel_tables,
     scratch_overlap_tables,
 )
-from headspan.lenses.affinity.robustness import fold_robustness, basis_sensitivity
+from headspan.lenses.affinity.robustness import basis_sensitivity, fold_robustness
 from headspan.lenses.affinity.schema import COMPOSITION, KERNEL, METRICS, NULLS, chosen_metrics
 from headspan.lenses.affinity.scores import pairing_dataset
 from headspan.lenses.affinity.sketch import Settings, sketch_nodes
+from headspan.lenses.affinity.wiring import has_hubs, hub_scores
 from headspan.lenses.run import labeled_result
 from headspan.subspaces.overlap import Algorithm
 
@@ -143,10 +143,7 @@ def _complete_nodes(
     composing = [pairing for pairing in wanted if pairing in COMPOSING] if COMPOSITION in metrics else []
     kernels, overlaps = _tables(heads, plan, wanted if KERNEL in metrics else (), composing, delta, tolerance, budget)
     nulls = (null, *(name for name in NULLS if name != null))
-    nodes = {
-        pairing: pairing_dataset(heads, pairing, kernels, overlaps, nulls, seed, draws)
-        for pairing in wanted
-    }
+    nodes = {pairing: pairing_dataset(heads, pairing, kernels, overlaps, nulls, seed, draws) for pairing in wanted}
     return nodes, {} if kernels is None else kernel_error(heads, kernels, tolerance)
 
 
@@ -167,7 +164,12 @@ def _tables(
             kernels = scratch_kernel_tables(heads, wanted, tolerance=tolerance, memory=memory, algorithm=algorithm)
         return kernels, scratch_overlap_tables(heads, composing, delta=delta, memory=memory, algorithm=algorithm)
     circuits = head_circuits(
-        heads, roles_in(wanted), composition=bool(composing), delta=delta, tolerance=tolerance, memory=max(1, memory // 8)
+        heads,
+        roles_in(wanted),
+        composition=bool(composing),
+        delta=delta,
+        tolerance=tolerance,
+        memory=max(1, memory // 8),
     )
     way: Algorithm = "gram" if algorithm == "gram" else "projector"
     found = kernel_tables(circuits, wanted, memory // 4, way) if wanted else None

@@ -35,7 +35,6 @@ from headspan.subspaces import (
 from headspan.subspaces.kernels import checked_kernel
 from headspan.subspaces.overlap import Algorithm
 from headspan.subspaces.slabs import ScratchSlabs, Slabs, scratch_slabs, slab_gram, slab_height, slab_overlaps
-
 from headspan.threads import one_thread
 
 BLOCK_SHARE = 8

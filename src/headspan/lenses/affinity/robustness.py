@@ -53,7 +53,10 @@ def fold_robustness(heads: Heads, pairings: Sequence[str] | None = None, top: in
             found["spearman"][at], found["top_overlap"][at] = agreement(values, changed[pairing, metric], top)
     dims = ("pairing", "metric", "change")
     return xr.Dataset(
-        {**{name: (dims, values) for name, values in found.items()}, "left_out": ("change", np.array(left_out, object))},
+        {
+            **{name: (dims, values) for name, values in found.items()},
+            "left_out": ("change", np.array(left_out, object)),
+        },
         coords={"pairing": names, "metric": list(METRICS), "change": list(FOLDS)},
     )
 

@@ -55,9 +55,7 @@ def _of_metric(name: str) -> Iterator[Variable]:
     """A score of every pair, the same in reverse order, and the numbers that sum it up."""
     words, unit = LONG_NAMES[name], RANGES[name]
     yield _score(name, ("src", "dst"), optional=True)
-    yield Variable(
-        f"{name}_reverse", ("src", "dst"), f"{words} of pairs in reverse order", range=unit, optional=True
-    )
+    yield Variable(f"{name}_reverse", ("src", "dst"), f"{words} of pairs in reverse order", range=unit, optional=True)
     numbers = {
         "n_pairs": (f"number of pairs with a {words}", "at least 0", "", ()),
         "mean": (f"mean {words}", unit, "haar, heads of full rank", ("null",)),
@@ -71,12 +69,15 @@ def _of_metric(name: str) -> Iterator[Variable]:
             "permuting the order of the layers: 0",
             ("p",),
         ),
-        "direction_ks": ("Kolmogorov-Smirnov distance of composing pairs from pairs in reverse order", "[0, 1]", "", ()),
+        "direction_ks": (
+            "Kolmogorov-Smirnov distance of composing pairs from pairs in reverse order",
+            "[0, 1]",
+            "",
+            (),
+        ),
     }
     for what, (long_name, span, null, derived) in numbers.items():
-        yield Variable(
-            f"{name}_{what}", (), long_name, range=span, null=null, derived=derived, optional=True
-        )
+        yield Variable(f"{name}_{what}", (), long_name, range=span, null=null, derived=derived, optional=True)
 
 
 def _ranks(side: str, words: str) -> Variable:
@@ -124,11 +125,25 @@ HUB_VARIABLES = (
         reference=PAPER,
         optional=True,
     ),
-    Variable("hub_rank", ("head",), "rank among the hubs, 1 the strongest", card="Hub rank", of="n_ranked", optional=True),
-    Variable("inlet", ("head",), "mean kernel with earlier heads above the null", "dimensions",
-             card="Inlet, above the null", optional=True),
-    Variable("outlet", ("head",), "mean kernel with later heads above the null", "dimensions",
-             card="Outlet, above the null", optional=True),
+    Variable(
+        "hub_rank", ("head",), "rank among the hubs, 1 the strongest", card="Hub rank", of="n_ranked", optional=True
+    ),
+    Variable(
+        "inlet",
+        ("head",),
+        "mean kernel with earlier heads above the null",
+        "dimensions",
+        card="Inlet, above the null",
+        optional=True,
+    ),
+    Variable(
+        "outlet",
+        ("head",),
+        "mean kernel with later heads above the null",
+        "dimensions",
+        card="Outlet, above the null",
+        optional=True,
+    ),
     Variable("n_ranked", (), "heads with layers before and after them", "at least 0", optional=True),
 )
 AGREEMENT = (
@@ -173,7 +188,9 @@ SCHEMA = Schema(
         ),
         "sensitivity": (
             *(Variable(name, ("pairing", "directions"), text, span) for name, text, span in AGREEMENT),
-            Variable("largest_change", ("pairing", "directions"), "largest change of a kernel, full bases", "at least 0"),
+            Variable(
+                "largest_change", ("pairing", "directions"), "largest change of a kernel, full bases", "at least 0"
+            ),
         ),
     },
     tables=(

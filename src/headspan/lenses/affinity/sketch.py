@@ -85,7 +85,9 @@ class SketchedPairing:
     candidates: Candidates
 
 
-def sketch_nodes(heads: Heads, pairings: Sequence[str], settings: Settings) -> tuple[dict[str, xr.Dataset], dict[str, float]]:
+def sketch_nodes(
+    heads: Heads, pairings: Sequence[str], settings: Settings
+) -> tuple[dict[str, xr.Dataset], dict[str, float]]:
     """The nodes of a sketched result by path, and its attributes."""
     found, width, error = _verified_pairings(heads, pairings, settings)
     nodes = {path: node for each in found for path, node in _nodes(heads, each).items()}
@@ -234,9 +236,7 @@ def _nodes(heads: Heads, found: SketchedPairing) -> dict[str, xr.Dataset]:
     return {
         found.pairing: xr.Dataset(numbers),
         f"{found.pairing}/top": _top_dataset(heads, found, (n_src, n_dst), numbers["n_pairs"]),
-        f"{found.pairing}/heads": xr.Dataset(
-            per_head, coords={"src_layer": layers, "dst_layer": layers}, attrs=sides
-        ),
+        f"{found.pairing}/heads": xr.Dataset(per_head, coords={"src_layer": layers, "dst_layer": layers}, attrs=sides),
     }
 
 
@@ -246,9 +246,7 @@ def _top_dataset(heads: Heads, found: SketchedPairing, n_heads: tuple[int, int],
     places = [np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1)]
     kernel = np.array([found.kernels[pair] for pair in pairs], dtype=np.float64)
     exact = torch.from_numpy(kernel)
-    p, q = (
-        found.estimates.ranks[role].cpu()[at] for role, at in zip(roles_of(found.pairing), places, strict=True)
-    )
+    p, q = (found.estimates.ranks[role].cpu()[at] for role, at in zip(roles_of(found.pairing), places, strict=True))
     mean = kernel_null_mean(p, q, heads.d_model).numpy()
     sd = kernel_null_variance(p, q, heads.d_model).sqrt().numpy()
     p_values = log_upper_tail(exact, p, q, heads.d_model).exp().numpy()

@@ -48,6 +48,11 @@ def is_sketched(result: Result) -> bool:
     return any("top" in result[pairing].children for pairing in pairings_of(result))
 
 
+def first_null(result: Result) -> str:
+    """The null that is shown where one is."""
+    return str(pairs_node(result, pairings_of(result)[0])["null"].values[0])
+
+
 def metrics_of(result: Result, pairing: str) -> list[str]:
     """The scores that a pairing has."""
     node = pairs_node(result, pairing)
@@ -68,7 +73,7 @@ def edges(result: Result, pairing: str, metric: str = KERNEL, top: int | None = 
     -------
     DataFrame
         `src`, `dst` (labels), `src_layer`, `src_index`, `dst_layer`, `dst_index`, `score`, and for each null the result
-        has `p_<null>` and `q_<null>`. Ties keep the order of the heads. Of a sketch, the pairs that were verified.
+        has `null_<null>` (the expected score), `z_<null>`, `p_<null>` and `q_<null>`. Ties keep the order of the heads. Of a sketch, the pairs that were verified.
     """
     name, node = SCHEMA.metric(metric), pairs_node(result, pairing)
     if name not in node:
@@ -85,7 +90,7 @@ def edges(result: Result, pairing: str, metric: str = KERNEL, top: int | None = 
     }
     columns["score"] = scores.ravel()[at]
     for null in node["null"].values:
-        for part in ("p", "q"):
+        for part in ("null", "z", "p", "q"):
             columns[f"{part}_{null}"] = node[f"{name}_{part}"].sel(null=null).values.ravel()[at]
     order = ["src", "dst", *(name for name in columns if name not in ("src", "dst"))]
     return pd.DataFrame(columns)[order]

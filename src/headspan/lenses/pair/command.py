@@ -2,61 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import typer
+from headspan.command import Command, Facts, Option, Rows, p_text
+from headspan.lenses.pair.schema import METRICS
 
-from headspan.cli import arguments as shared
-from headspan.cli.delivery import print_json
+if TYPE_CHECKING:
+    from headspan.result import Result
 
-
-def pair(
-    model: shared.Model,
-    src: Annotated[str, typer.Argument(metavar="SOURCE", help="A head such as L4H11.")],
-    dst: Annotated[str, typer.Argument(metavar="DESTINATION", help="A head of a later layer, such as L5H1.")],
-    pairing: Annotated[str, typer.Option(help="Pairings such as OQ,OK,OV, or all.")] = "all",
-    fold: shared.Fold = "none",
-    delta: shared.Delta = 0,
-    as_json: shared.AsJSON = False,
-    config: shared.ConfigFile = None,
-    stack: shared.Stack = None,
-) -> None:
-    """Show every score, angle, null and rank of one pair of heads."""
-    from headspan.checkpoint import open_checkpoint
-    from headspan.lenses.affinity.pair import pair_report
-    from headspan.lenses.saving import without_nan
-
-    heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
-    found = pair_report(heads, src, dst, pairing, delta)
-    if as_json:
-        print_json(without_nan(found))
-    else:
-        _print(found)
+COMMAND = Command(
+    help="Show every score, angle, null and rank of one pair of heads.",
+    options={"pairings": Option("Pairings such as OQ,OK,OV, or all.", names=("--pairings", "--pairing"))},
+    arguments={
+        "src": Option("A head such as L4H11.", metavar="SOURCE"),
+        "dst": Option("A head of a later layer, such as L5H1.", metavar="DESTINATION"),
+    },
+)
 
 
-def _print(found: dict[str, Any]) -> None:
+def show(result: Result) -> Iterator[Rows | Facts]:
     """A row per pairing and score, then what the numbers depend on."""
-    from headspan.cli.tables import p_text, print_facts, print_table
-
-    rows = []
-    for name, scores in found["pairings"].items():
-        for metric in ("pk", "cs"):
-            if metric in scores:
-                one, angles = scores[metric], scores["angles"]["degrees"]
-                shown = f"{angles[0]:.1f} to {angles[-1]:.1f}" if metric == "pk" and angles else ""
-                p_values = [one["nulls"][null]["p_value"] for null in ("haar", "anticausal")]
+    rows, made = [], result.attrs
+    for pairing, node in result.data.children.items():
+        angles = node["angle"].values
+        for metric in METRICS:
+            if metric in node:
+                p_values = [float(node[f"{metric}_p"].sel(null=null)) for null in ("haar", "reverse")]
                 rows.append(
                     (
-                        f"{name} {metric}",
-                        f"{one['score']:.4f}",
-                        f"{one['chance_mean']:.4f}",
-                        f"{one['rank']:,} of {one['n_pairs']:,}",
+                        str(pairing),
+                        metric,
+                        f"{float(node[metric]):.4f}",
+                        f"{float(node[f'{metric}_null'].sel(null='haar')):.4f}",
+                        f"{int(node[f'{metric}_rank']):,} of {int(node[f'{metric}_n_pairs']):,}",
                         *map(p_text, p_values),
-                        shown,
+                        f"{angles[0]:.1f} to {angles[-1]:.1f}" if metric == METRICS[0] and len(angles) else "",
                     )
                 )
-    columns = ("pairing", "score", "chance", "rank", "p (haar)", "p (anticausal)", "angles, degrees")
-    print_table(f"{found['src']} -> {found['dst']}", columns, rows)
-    provenance = found["provenance"]
-    facts = [(name, str(provenance[name])) for name in ("model", "file_hash", "fold", "dtype", "delta")]
-    print_facts([*facts, ("reproduce with", found["command"])])
+    columns = ("pairing", "metric", "score", "expected", "rank", "p (haar)", "p (reverse)", "angles (°)")
+    yield Rows(f"{made['src']} -> {made['dst']}", columns, rows)
+    facts = [(name, str(made[name])) for name in ("model", "file_hash", "fold", "dtype", "delta")]
+    yield Facts([*facts, ("reproduce with", made["command"])])

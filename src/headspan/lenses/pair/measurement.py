@@ -1,116 +1,90 @@
-"""Everything about one pair of heads: every score, angle, null and rank, and the command that reproduces it."""
+"""One pair of heads against all pairs of its model: scores, nulls and ranks from affinity, and the principal angles."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
 
-from headspan.dims import PAIR_DIMS, HeadLabel
-from headspan.errors import ShapeError
+from headspan.dims import KV_ROLES, HeadLabel
+from headspan.errors import ArgumentError
 from headspan.heads import Heads
-from headspan.lenses.affinity import lens as affinity
-from headspan.lenses.affinity.edges import pairing_node, pairings_of
-from headspan.lenses.affinity.lens import METRICS, NULLS, VARIABLES
-from headspan.lenses.affinity.pair_tables import roles_of
+from headspan.lenses.affinity import affinity
+from headspan.lenses.pair.schema import METRICS
 from headspan.subspaces import Subspace, grassmann_distance, orthonormal_basis, principal_angles
 
+DERIVED = ("null", "null_sd", "z", "p", "q")
 
-def pair_report(heads: Heads, src: str, dst: str, pairings: str = "all", delta: int = 0) -> dict[str, Any]:
-    """One pair against all pairs of its model.
 
-    Parameters
-    ----------
-    heads
-        The heads; the source's layer must come before the destination's.
-    src, dst
-        Labels such as L4H11 and L5H1; through K and V of a grouped model, the destination's kv head is meant.
-    pairings
-        Which pairings, all 16 by default.
-    delta
-        As for `affinity.compute`.
-    """
-    source, destination = _checked(heads, src), _checked(heads, dst)
-    if source.layer >= destination.layer:
-        raise ShapeError(
-            f"{source} and {destination} do not compose: the source must be in an earlier layer than the destination"
-        )
-    result = affinity.compute(heads, pairings=pairings, delta=delta)
+def measure(
+    heads: Heads,
+    *,
+    src: HeadLabel,
+    dst: HeadLabel,
+    pairings: str | Sequence[str] = "all",
+    delta: int = 0,
+    memory: int | str = "4GB",
+    dtype: Any = None,
+) -> xr.DataTree:
+    """`headspan.pair` on heads: a node per pairing."""
+    for label in (src, dst):
+        if label.layer not in heads.layers or label.head >= heads.n_heads:
+            raise ArgumentError(
+                f"{label} does not exist: the model has layers {heads.layers[0]}..{heads.layers[-1]} and heads "
+                f"0..{heads.n_heads - 1}"
+            )
+    result = affinity(heads, pairings=pairings, delta=delta, memory=memory, dtype=dtype, draws=1, algorithm="exact")
+    nodes = {
+        str(pairing): _pairing_dataset(heads, node.to_dataset(), str(pairing), src, dst)
+        for pairing, node in result.data.children.items()
+    }
     fold = "" if heads.fold == "none" else f" --fold {heads.fold}"
-    command = f"headspan pair {shlex.quote(heads.checkpoint.source)} {source} {destination}{fold}"
-    return {
-        "schema": "headspan.pair/1",
-        "provenance": dict(result.attrs),
-        "src": str(source),
-        "dst": str(destination),
-        "pairings": {
-            pairing: _one_pairing(heads, pairing_node(result, pairing), source, destination)
-            for pairing in pairings_of(result)
-        },
+    command = f"headspan pair {shlex.quote(heads.checkpoint.source)} {src} {dst}{fold}"
+    attributes = {
+        "dtype": result.attrs["dtype"],
+        "src": str(src),
+        "dst": str(dst),
+        "delta": delta,
         "command": command if delta == 0 else f"{command} --delta {delta}",
     }
+    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **nodes})
 
 
-def _checked(heads: Heads, text: str) -> HeadLabel:
-    label = HeadLabel.parse(text)
-    if label.kv:
-        raise ShapeError(f"{label} is a kv head; name one of the query heads that read it")
-    if label.layer not in heads.layers or label.head >= heads.n_heads:
-        raise ShapeError(
-            f"{label} does not exist: the model has layers 0..{heads.stack.n_layers - 1} "
-            f"and heads 0..{heads.n_heads - 1}"
-        )
-    return label
-
-
-def _one_pairing(heads: Heads, node: xr.Dataset, src: HeadLabel, dst: HeadLabel) -> dict[str, Any]:
-    pairing = node.attrs["pairing"]
+def _pairing_dataset(heads: Heads, node: xr.Dataset, pairing: str, src: HeadLabel, dst: HeadLabel) -> xr.Dataset:
     at = {
-        "src_layer": list(heads.layers).index(src.layer),
-        "src_head": _index(heads, src, pairing[0]),
-        "dst_layer": list(heads.layers).index(dst.layer),
-        "dst_head": _index(heads, dst, pairing[1]),
+        side: str(_side(heads, label, role))
+        for side, label, role in zip(("src", "dst"), (src, dst), pairing, strict=True)
     }
+    variables: dict[str, Any] = {}
+    for metric in METRICS:
+        if metric not in node:
+            continue
+        score, known = float(node[metric].sel(at)), node[metric].values[~np.isnan(node[metric].values)]
+        variables[metric] = score
+        variables |= {f"{metric}_{part}": ("null", node[f"{metric}_{part}"].sel(at).values) for part in DERIVED}
+        variables |= {f"{metric}_rank": int((known > score).sum()) + 1, f"{metric}_n_pairs": int(known.size)}
     theta = _angles(heads, pairing, src, dst)
     degrees = torch.rad2deg(theta[~theta.isnan()])
-    found: dict[str, Any] = {
-        metric: _one_metric(node, metric, at) for metric in METRICS if VARIABLES[metric][0] in node
-    }
-    found["angles"] = {
-        "degrees": [round(float(angle), 4) for angle in degrees],
-        "grassmann": float(grassmann_distance(theta)),
-    }
-    return found
+    variables["angle"] = ("number", degrees.cpu().numpy())
+    variables["grassmann_distance"] = float(grassmann_distance(theta))
+    return xr.Dataset(variables, coords={"null": node["null"].values, "number": np.arange(1, len(degrees) + 1)})
 
 
-def _one_metric(node: xr.Dataset, metric: str, at: dict[str, int]) -> dict[str, Any]:
-    scores = node[VARIABLES[metric][0]].transpose(*PAIR_DIMS)
-    score = float(scores.isel(at))
-    known = scores.values[~np.isnan(scores.values)]
-    return {
-        "score": score,
-        "chance_mean": float(node["chance_mean"].sel(metric=metric)),
-        "chance_std": float(node["chance_std"].sel(metric=metric)),
-        "rank": int((known > score).sum()) + 1,
-        "n_pairs": int(known.size),
-        "nulls": {
-            null: {kind: float(node[kind].sel(metric=metric, null=null).isel(at)) for kind in ("p_value", "q_value")}
-            for null in NULLS
-        },
-    }
-
-
-def _index(heads: Heads, label: HeadLabel, role: str) -> int:
-    return label.head // (heads.n_heads // heads.n_kv_heads) if role in "KV" else label.head
+def _side(heads: Heads, label: HeadLabel, role: str) -> HeadLabel:
+    """The head, or through K and V of a grouped model the kv head that it reads."""
+    group = heads.n_heads // heads.n_kv_heads
+    return HeadLabel(label.layer, label.head // group, kv=True) if role in KV_ROLES and group > 1 else label
 
 
 def _angles(heads: Heads, pairing: str, src: HeadLabel, dst: HeadLabel) -> torch.Tensor:
     """Principal angles of the two subspaces, radians, ascending."""
     spaces: list[Subspace] = []
-    for role, label in zip(roles_of(pairing), (src, dst), strict=True):
-        W = heads.to("float64").layer(label.layer, roles=(role,)).weight(role)[0, _index(heads, label, role)]
-        spaces.append(orthonormal_basis(W.mT if role == "O" else W))
+    for role, label in zip(pairing, (src, dst), strict=True):
+        (W,) = heads.to("float64").layer(label.layer, roles=(role,)).weights.values()
+        own = W[0, _side(heads, label, role).head]
+        spaces.append(orthonormal_basis(own.mT if role == "O" else own))
     return principal_angles(*spaces)

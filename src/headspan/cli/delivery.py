@@ -65,7 +65,7 @@ class Delivery:
 
 
 def head_classes(result: Result) -> Mapping[str, str] | None:
-    """Classes of heads that the result carries, by label, or those published for its model; None where there are none."""
+    """Classes of heads that the result carries, by label, or those published for its model; None without any."""
     from headspan.heads.classes import published_classes
 
     named = result.attrs.get("head_classes")

@@ -54,7 +54,8 @@ def lens_command(lens: Lens) -> Callable[..., None]:
         _perform(lens, show, {name: given[name] for name in view}, given)
 
     parameters = [*_arguments(lens, declared)]
-    parameters += [_option(name, declared, default) for name, default in {**view, **own, **extra}.items() if name not in declared.arguments]
+    options = {**view, **own, **extra}
+    parameters += [_option(name, declared, one) for name, one in options.items() if name not in declared.arguments]
     parameters += [_shared(name, option) for name, option in _opening(lens, own).items()]
     parameters.append(_parameter("output", shared.output(endings), None))
     parameters += [_parameter(name, *kind) for name, kind in DELIVERY.items()]

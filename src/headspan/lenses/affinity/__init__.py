@@ -103,8 +103,8 @@ def affinity(
     wanted = check_choices(pairings, chosen, null, algorithm, labels)
     if top < 1 or not 0 < confidence < 1 or not (width is None or width >= 2) or draws < 1:
         raise ArgumentError(
-            f"top={top}, confidence={confidence}, width={width}, draws={draws}: needed are top >= 1, 0 < confidence < 1, "
-            "2 <= width <= d_model and draws >= 1"
+            f"top={top}, confidence={confidence}, width={width}, draws={draws}: needed are top >= 1, "
+            "0 < confidence < 1, 2 <= width <= d_model and draws >= 1"
         )
     if algorithm == "sketch":
         obstacle = sketch_obstacle(wanted, chosen, null, labels, robustness or sensitivity, delta)

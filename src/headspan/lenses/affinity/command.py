@@ -61,7 +61,7 @@ ENDINGS = {".graphml": _write_graph}
 
 
 def show(result: Result, *, top: int = 20) -> Iterator[str | Rows | Facts]:
-    """The strongest pairs of every pairing by every score, the hubs, how the result was made, and what was asked beside."""
+    """The strongest pairs of every pairing by every score, the hubs, how the result was made, and further tables."""
     from headspan.lenses.affinity.wiring import metrics_of, pairings_of
 
     for pairing in pairings_of(result):
@@ -87,8 +87,8 @@ def _pairs(result: Result, pairing: str, metric: str, top: int) -> Rows:
     if f"{metric}_mean_low" in node:
         interval = f" (95 % {float(node[f'{metric}_mean_low']):.4g} to {float(node[f'{metric}_mean_high']):.4g})"
     title = (
-        f"{pairing}, {LONG_NAMES[metric]}: {int(node[f'{metric}_n_pairs']):,} pairs, mean {number['mean']:.4g}{interval}, "
-        f"expected {number['mean_null']:.4g}"
+        f"{pairing}, {LONG_NAMES[metric]}: {int(node[f'{metric}_n_pairs']):,} pairs, "
+        f"mean {number['mean']:.4g}{interval}, expected {number['mean_null']:.4g}"
     )
     rows = [
         (

@@ -111,8 +111,8 @@ def _significant(result: Result, pairing: str) -> Finding:
     haar, reverse = (float((table[f"q_{null}"] < 0.05).mean()) for null in ("haar", "reverse"))
     return Finding(
         lens="affinity",
-        statement=f"{haar:.0%} of {len(table):,} {pairing[1]}-composition pairs are significant (q < 0.05) under the haar "
-        f"null, {reverse:.1%} under the reverse null.",
+        statement=f"{haar:.0%} of {len(table):,} {pairing[1]}-composition pairs are significant (q < 0.05) under the "
+        f"haar null, {reverse:.1%} under the reverse null.",
         value=reverse,
         expected=0.05,
         evidence="Benjamini-Hochberg within the pairing. Trained weights are anisotropic: most pairs exceed random "
@@ -128,12 +128,12 @@ def _hub(result: Result) -> Finding | None:
         return None
     return Finding(
         lens="affinity",
-        statement=f"{first['head']} is the strongest hub: its kernel exceeds the null's by {first['inlet']:.2f} dimensions "
-        f"on average over the heads it reads from, and by {first['outlet']:.2f} over those it writes to.",
+        statement=f"{first['head']} is the strongest hub: its kernel exceeds the expected one by {first['inlet']:.2f} "
+        f"dimensions on average over the heads it reads from, and by {first['outlet']:.2f} over those it writes to.",
         value=float(first["hub_score"]),
         expected=0.0,
-        evidence="Mean excess of the kernel over its expected value, over OQ, OK and OV; the hub score is the geometric "
-        "mean of the two.",
+        evidence="Mean excess of the kernel over its expected value, over OQ, OK and OV; the hub score is the "
+        "geometric mean of the two.",
         reference=PAPER,
         figure="Hubs",
         weight=0.7,

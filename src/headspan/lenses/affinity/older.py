@@ -1,4 +1,4 @@
-"""Affinity results of version 1: scores by axis `metric` with p- and q-values alone, the reverse null by another name."""
+"""Affinity results of version 1: scores by axis `metric`, p and q alone, the reverse null by another name."""
 
 from __future__ import annotations
 

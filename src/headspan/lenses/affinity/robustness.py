@@ -65,7 +65,8 @@ def _scores(heads: Heads, pairings: Sequence[str] | None, delta: int) -> dict[tu
     result = affinity(heads, pairings=pairings, delta=delta, draws=2, algorithm="exact")
     return {
         (str(pairing), metric): node[metric].values
-        for pairing, node in result.data.children.items()
+        for pairing in result.data.children
+        for node in (result.dataset(str(pairing)),)
         for metric in METRICS
         if metric in node
     }
@@ -126,7 +127,8 @@ def _by_width(
         cut = [Subspace.from_orthonormal(space[..., :width]) for space in (src, dst)]
         kernel = projection_kernel(*cut, src_layer=by_role[0], dst_layer=by_role[1]).double().cpu().numpy()
         change = float(np.nanmax(np.abs(kernel - full))) if width == src.shape[-1] else np.nan
-        found[width] = (*agreement(full, kernel, top), change)
+        correlation, kept_top = agreement(full, kernel, top)
+        found[width] = (correlation, float(kept_top), change)
     return found
 
 

@@ -1,8 +1,8 @@
 """The scores of all pairs, drawn: every pair at once, one score against the other, and how well classes are found.
 
-A real model has thousands of pairs per pairing. Against each other, all of them are drawn as counts per cell, and only the
-strongest ones as points that can be named. Thousands of single points would need WebGL, of which a browser lends a page
-only a few contexts, and which the page's own rules do not allow.
+A real model has thousands of pairs per pairing. Against each other, all of them are drawn as counts per cell, and only
+the strongest ones as points that can be named. Thousands of single points would need WebGL, of which a browser lends a
+page only a few contexts, and which the page's own rules do not allow.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _add_layer_ticks(figure: go.Figure, scores: xr.DataArray, place: tuple[int, 
 
 
 def _color_scale(shown: Sequence[xr.DataArray], expected: float, by_head: bool) -> dict[str, object]:
-    """One sequential scale over all panels. Its bar names the expected score, and its top, which a few strongest cells exceed."""
+    """One sequential scale over all panels. Its bar names the expected score, and its top, which a few cells exceed."""
     word = "expected" if by_head else "expected<br>of one pair"
     low = min(expected, *(float(scores.min()) for scores in shown))
     high = max(expected, *(float(scores.quantile(SATURATION, method="lower")) for scores in shown))

@@ -1,9 +1,9 @@
 """The two affinity scores of one pairing, each with its nulls, and what sums them up.
 
-A score of a pair that composes stands beside two nulls. `haar`: independent random subspaces (for the composition score a
-random rotation that keeps both spectra); mean, standard deviation and tail follow from each pair's dimensions or spectra.
-`reverse`: pairs of the same model in reverse order, whose source layer comes after the destination's, equally many layers
-apart. z is the score less the null's mean in standard deviations; q-values are taken within a pairing and null.
+A score of a pair that composes stands beside two nulls. `haar`: independent random subspaces (for the composition score
+a random rotation that keeps both spectra); mean, standard deviation and tail follow from each pair's dimensions or
+spectra. `reverse`: pairs of the same model in reverse order, whose source layer comes after the destination's, equally
+many layers apart. z is the score less the null's mean in standard deviations; q is taken within a pairing and null.
 """
 
 from __future__ import annotations

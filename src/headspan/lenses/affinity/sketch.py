@@ -253,7 +253,7 @@ def _top_dataset(heads: Heads, found: SketchedPairing, n_heads: tuple[int, int],
     by_rank = p_values * n_pairs / np.arange(1, len(p_values) + 1)
     q_bounds = np.minimum(np.minimum.accumulate(by_rank[::-1])[::-1], 1.0)
     error = kernel_standard_error(exact, p.double(), q.double(), found.estimates.width).numpy()
-    coords: dict[str, tuple[str, Array]] = {}
+    coords: dict[str, tuple[str, np.ndarray]] = {}
     for side, at, n in zip(("src", "dst"), places, n_heads, strict=True):
         layer, head = np.asarray(heads.layers)[at // n], at % n
         labels = head_labels(layer, head, bool(kv_sides(heads, found.pairing)[f"{side}_kv"]))

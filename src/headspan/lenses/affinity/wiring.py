@@ -1,6 +1,7 @@
-"""The wiring: a result's pairs as ranked edges, the graph of the strongest, and hubs, heads that many reach and that reach many.
+"""The wiring: a result's pairs as ranked edges, the graph of the strongest, and hubs.
 
-With K(s, t) a pair's kernel, c its value expected under the haar null and x+ = max(x, 0), a hub's score is by definition
+A hub is a head that many heads reach and that reaches many. With K(s, t) a pair's kernel, c its value expected under the
+haar null and x+ = max(x, 0), its score is by definition
 
 - `excess` (default, no cut to choose): inlet(h) = mean over OQ, OK, OV of (mean over sources of K(s, h) - c)+, and
   outlet(h) the same over destinations; the score is the geometric mean of the two;
@@ -73,7 +74,8 @@ def edges(result: Result, pairing: str, metric: str = KERNEL, top: int | None = 
     -------
     DataFrame
         `src`, `dst` (labels), `src_layer`, `src_index`, `dst_layer`, `dst_index`, `score`, and for each null the result
-        has `null_<null>` (the expected score), `z_<null>`, `p_<null>` and `q_<null>`. Ties keep the order of the heads. Of a sketch, the pairs that were verified.
+        has `null_<null>` (the expected score), `z_<null>`, `p_<null>` and `q_<null>`. Ties keep the order of the heads.
+        Of a sketch, the pairs that were verified.
     """
     name, node = SCHEMA.metric(metric), pairs_node(result, pairing)
     if name not in node:
@@ -197,9 +199,9 @@ def hub_scores(result: Result, definition: str = "excess", metric: str = KERNEL,
     Returns
     -------
     Dataset
-        `inlet`, `outlet`, `hub_score` and `hub_rank` [head], and `n_ranked`. All >= 0; expected under the haar null is 0
-        for `excess`, twice the expected kernel for `kernel`. The inlet of the first layer and the outlet of the last are
-        NaN: no pair.
+        `inlet`, `outlet`, `hub_score` and `hub_rank` [head], and `n_ranked`. All >= 0; expected under the haar null is
+        0 for `excess`, twice the expected kernel for `kernel`. The inlet of the first layer and the outlet of the last
+        are NaN: no pair.
     """
     if definition not in DEFINITIONS:
         raise ArgumentError(f"definition={definition!r} of a hub is unknown; known are {', '.join(DEFINITIONS)}")

@@ -24,7 +24,8 @@ COMMAND = Command(
 def show(result: Result) -> Iterator[Rows | Facts]:
     """A row per pairing and score, then what the numbers depend on."""
     rows, made = [], result.attrs
-    for pairing, node in result.data.children.items():
+    for pairing in result.data.children:
+        node = result.dataset(str(pairing))
         angles = node["angle"].values
         for metric in METRICS:
             if metric in node:

@@ -56,7 +56,8 @@ def tokens(
     Returns
     -------
     Result
-        `share` [token], in [0, 1]: the part of a token's squared norm inside the subspace; rank / d_model under the null.
+        `share` [token], in [0, 1]: the part of a token's squared norm inside the subspace; rank / d_model under the
+        null.
 
     >>> import headspan
     >>> headspan.tokens("demo", "L1H6", top=3)["share"].sizes["token"]

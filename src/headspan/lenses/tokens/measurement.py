@@ -21,7 +21,7 @@ from headspan.subspaces import orthonormal_basis
 
 
 def measure(heads: Heads, *, head: str, role: str, vocabulary: str, top: int = 20) -> xr.Dataset:
-    """`headspan.tokens` on heads: `share` of the leading tokens, with `text` where the checkpoint has a tokenizer.json."""
+    """`headspan.tokens` on heads: `share` of the leading tokens, with `text` where there is a tokenizer.json."""
     label = HeadLabel.parse(head)
     basis, rank = _basis(heads, label, role)
     shares = norm_shares(heads.W_E if vocabulary == "W_E" else heads.W_U.T, basis)

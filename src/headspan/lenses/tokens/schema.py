@@ -15,8 +15,8 @@ SCHEMA = Schema(
                 range="[0, 1]",
                 null="a random direction: rank / d_model",
                 formula="s = frac{‖ U^⊤ e ‖^2}{‖ e ‖^2}",
-                text="U is an orthonormal basis of what the head reads (against W_E) or writes (against W_U), e a token's "
-                "vector less the mean over tokens.",
+                text="U is an orthonormal basis of what the head reads (against W_E) or writes (against W_U), e a "
+                "token's vector less the mean over tokens.",
                 derived=("null",),
             ),
         )

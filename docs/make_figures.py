@@ -172,8 +172,7 @@ def validate() -> Figures:
 def gaussian() -> Figures:
     """The Gaussian picture on MiniLM; softmax along great circles; tokens under attention layers."""
     from headspan.distributions import entropy_study, path_study, random_layers, token_course
-    from headspan.ledger.mixture_figure import entropy_over_variance, token_courses
-    from headspan.ledger.slerp_figure import divergence_along_paths
+    from headspan.ledger.figures import divergence_along_paths, entropy_over_variance, token_courses
     from headspan.lenses import gaussian
     from headspan.lenses.gaussian.figures import entropy_figure, spread_figure
 

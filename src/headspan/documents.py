@@ -36,6 +36,9 @@ def document(result: Result, top: int | None = None, null: str | None = None) ->
     for place, spec in enumerate(schema.tables):
         rows = frames.table(schema, data, spec, null)
         found[spec.name] = records(rows if top is None or place else _strongest(rows, schema.metrics, spec.key, top))
+    if schema.arrays:
+        root = data.to_dataset()
+        found["arrays"] = {name: root[name].values.tolist() for name in schema.arrays if name in root}
     plain: dict[str, Any] = without_nan(found)
     return plain
 

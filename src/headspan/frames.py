@@ -1,4 +1,4 @@
-"""Tables of a result, made from its schema: rows over the axes of a variable, a column for everything that goes with it."""
+"""Tables of a result, made from its schema: rows over the axes of a variable, columns for all that goes with it."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def spread(variable: xr.Variable, sizes: dict[Any, int]) -> np.ndarray:
 
 
 def _row_axes(rows: pd.DataFrame, spec: Table) -> list[str]:
-    """The columns that name a row: labels where there are any, else everything before the first number of the schema."""
+    """The columns that name a row: labels where there are any, else all before the first number."""
     first = min((list(rows.columns).index(name) for name in spec.like if name in rows), default=0)
     before = [name for name in rows.columns[:first] if name != spec.key]
     return [name for name in before if not name.endswith(("_layer", "_index"))]

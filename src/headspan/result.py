@@ -291,7 +291,8 @@ class Result:
         """The lens and the model in a few words."""
         attrs = self.data.attrs
         of = attrs.get("model", "a model")
-        return f"{self.lens.name} of {attrs['before_model']} and {of}" if "before_model" in attrs else f"{self.lens.name} of {of}"
+        both = f"{attrs['before_model']} and " if "before_model" in attrs else ""
+        return f"{self.lens.name} of {both}{of}"
 
     def __repr__(self) -> str:
         found = self.findings

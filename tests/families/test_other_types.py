@@ -12,9 +12,9 @@ import transformers
 
 import headspan
 from headspan.checkpoint import summary
-from headspan.checkpoint.config_defaults import defaults
+from headspan.checkpoint.config import defaults
 from headspan.checkpoint.families import FAMILIES
-from headspan.errors import ShapeError, UnsupportedModel, UnverifiedFamily
+from headspan.errors import ArgumentError, UnsupportedModel, UnverifiedFamily
 from headspan.lenses import ranks
 from tests.families.config_defaults import current_defaults
 from tests.families.tiny_models import CASES as KNOWN
@@ -81,7 +81,7 @@ def test_layers_that_are_not_attention_are_left_out_and_counted() -> None:
     assert summary(checkpoint).stacks[0].missing == []
     torch.testing.assert_close(heads.W_Q[0, 0], model.layers[1].self_attn.q_proj.weight[:6].T.detach())
     assert list(ranks.compute(heads)["layer"].values) == [1]
-    with pytest.raises(ShapeError, match="layer 0 has no attention; those that have are 1"):
+    with pytest.raises(ArgumentError, match="layer 0 has no attention; those that have are 1"):
         checkpoint.heads(layers=[0])
 
 

@@ -11,7 +11,7 @@ import torch
 
 import headspan
 from headspan.checkpoint import summary
-from headspan.errors import FoldError, MissingTensor, ShapeError, UnsupportedModel
+from headspan.errors import ArgumentError, FoldError, MissingTensor, ShapeError, UnsupportedModel
 from headspan.lenses import LENSES, affinity, gaussian, obstacles, similarity
 from headspan.lenses.affinity.edges import pairings_of
 from headspan.runtime import RunnableModel, open_runnable
@@ -128,10 +128,10 @@ def test_a_model_with_several_stacks_wants_one_named() -> None:
     checkpoint = headspan.open(named("t5").model())
     assert list(checkpoint.stacks) == ["encoder", "decoder", "cross"]
     with pytest.raises(
-        ShapeError, match="no stack was named; this t5 has: encoder, decoder, cross; name one with --stack"
+        ArgumentError, match="no stack was named; this t5 has: encoder, decoder, cross; name one with --stack"
     ):
         checkpoint.heads()
-    with pytest.raises(ShapeError, match="there is no stack 'vision'"):
+    with pytest.raises(ArgumentError, match="there is no stack 'vision'"):
         checkpoint.heads(stack="vision")
 
 

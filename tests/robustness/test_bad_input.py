@@ -110,7 +110,7 @@ def test_a_tensor_name_with_a_newline_and_html_stays_harmless(tmp_path: Path) ->
     assert {"img", "iframe", "object", "link"}.isdisjoint(element.tag for element in page_elements(html))
 
 
-def test_parts_that_are_quantised_but_not_the_attention_do_not_stop_anyone(tmp_path: Path) -> None:
+def test_parts_that_are_quantized_but_not_the_attention_do_not_stop_anyone(tmp_path: Path) -> None:
     header, data = hostile.header_and_data()
     header["h.0.mlp.c_fc.weight"] = {"dtype": "U8", "shape": [4, 16], "data_offsets": [len(data), len(data) + 64]}
     config = {**hostile.CONFIG, "quantization_config": {"quant_method": "mxfp4"}}

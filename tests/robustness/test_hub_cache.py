@@ -12,7 +12,7 @@ import torch
 from huggingface_hub import constants
 
 import headspan
-from headspan.checkpoint.hub import extents, ranged_file
+from headspan.checkpoint.hub import cache, ranged_file
 from headspan.errors import HubError
 from tests.robustness.hub_model import WEIGHTS, agree, heads_from_the_hub
 from tests.robustness.hub_server import HubServer
@@ -22,7 +22,7 @@ from tests.robustness.local_hub import hub_environment
 def test_a_reading_that_was_stopped_goes_on_where_it_stood(
     folder: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extents, "PIECE_BYTES", 2**16)
+    monkeypatch.setattr(cache, "PIECE_BYTES", 2**16)
     checkpoint = headspan.open("org/tiny")
     stopped = 0
 

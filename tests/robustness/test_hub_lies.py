@@ -60,7 +60,7 @@ def test_a_server_that_ignores_ranges_is_not_allowed_to_send_everything(
         match=r"ignores byte ranges and would send all 0\.0 GB of 'model\.safetensors'; download the mod",
     ):
         headspan.open("org/tiny")
-    monkeypatch.setattr("headspan.checkpoint.hub.download.SPARE_BYTES", 10**9)
+    monkeypatch.setattr("headspan.checkpoint.hub.connection.SPARE_BYTES", 10**9)
     assert agree(folder, heads_from_the_hub())
 
 
@@ -105,7 +105,7 @@ LISTINGS = {
 def test_an_answer_that_is_no_list_of_files_is_one_sentence(
     name: str, folder: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headspan.checkpoint.hub.opening.MAX_JSON_BYTES", 4 * 2**20)
+    monkeypatch.setattr("headspan.checkpoint.hub.model.MAX_JSON_BYTES", 4 * 2**20)
     behaviour, message = LISTINGS[name]
     hub.fail(behaviour, "/api/models", times=1000)
     with pytest.raises(HubError, match=message) as refusal:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import headspan
-from headspan.checkpoint.hub.block_reader import BLOCK_BYTES
+from headspan.checkpoint.hub.ranged_file import BLOCK_BYTES
 from headspan.cli.main import app
 from headspan.errors import CheckpointError, HubError
 from tests.robustness.hub_model import CONFIG, KINDS, WIDTH, all_heads, tensors, write_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headspan
-from headspan.checkpoint.families.rotations import Stretch
+from headspan.checkpoint.families.logits import Stretch
 from headspan.errors import CheckpointError
 from tests.families.tiny_models import CASES
 

@@ -11,7 +11,7 @@ import torch
 import xarray as xr
 
 import headspan
-from headspan.errors import DegenerateSubspace, FoldError, ShapeError
+from headspan.errors import ArgumentError, DegenerateSubspace, FoldError, ShapeError
 from headspan.lenses import similarity
 from headspan.subspaces import complement, orthonormal_basis, principal_angles
 from tests.families.tiny_models import CASES, COMMON, Case
@@ -255,12 +255,16 @@ def test_the_fold_state_is_part_of_the_result(result: xr.Dataset) -> None:
         ({"sample_head": "L7H0"}, r"sample_head L7H0 is not a query head of layers 0\.\.1"),
         ({"sample_head": "L0K0"}, "sample_head L0K0 is not a query head"),
         ({"samples": 0}, "samples needs to be at least 1"),
-        ({"tolerance": 2.0}, "tolerance is relative"),
     ],
 )
 def test_what_does_not_fit_is_refused(heads: headspan.Heads, options: dict[str, object], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         similarity.compute(heads, **options)
+
+
+def test_a_tolerance_outside_zero_to_one_is_refused(heads: headspan.Heads) -> None:
+    with pytest.raises(ArgumentError, match=r"tolerance is relative .* found 2\.0"):
+        similarity.compute(heads, tolerance=2.0)
 
 
 def test_a_weight_that_is_not_a_number_raises() -> None:

@@ -190,7 +190,7 @@ def test_the_command_writes_json_and_files(stories: Path, tmp_path: Path) -> Non
     [
         (["--space", "cube"], ShapeError, "space 'cube' is unknown"),
         (["--metric", "cube"], ShapeError, "metric 'cube' is unknown"),
-        (["--fold", "cube"], FoldError, "fold='cube' is unknown"),
+        (["--fold", "cube"], ArgumentError, "fold='cube' is unknown"),
         (["-o", "result.xls", "--within-layers"], HeadspanError, "cannot write 'result.xls'"),
     ],
 )

@@ -10,7 +10,7 @@ import torch
 import xarray as xr
 
 import headspan
-from headspan.errors import CheckpointError, ShapeError
+from headspan.errors import ArgumentError, CheckpointError, ShapeError
 from headspan.lenses import spectra
 from headspan.lenses.spectra.law import bulk_scale, law_of
 from headspan.statistics import mp_edges
@@ -242,9 +242,13 @@ def test_a_tied_unembedding_counts_once_and_a_folded_one_by_itself() -> None:
         ({"matrices": "W_gate"}, "has no W_gate of its own; it has W_Q"),
         ({"init": "he"}, 'init is "xavier", "config" or a standard deviation above 0, not \'he\''),
         ({"init": -1.0}, "not -1.0"),
-        ({"tolerance": 2.0}, "needs 0 <= it < 1, found 2.0"),
     ],
 )
 def test_what_does_not_fit_is_refused(heads: headspan.Heads, options: dict[str, object], message: str) -> None:
     with pytest.raises(ShapeError, match=message):
         spectra.compute(heads, **options)
+
+
+def test_a_tolerance_outside_zero_to_one_is_refused(heads: headspan.Heads) -> None:
+    with pytest.raises(ArgumentError, match=r"needs 0 <= it < 1, found 2\.0"):
+        spectra.compute(heads, tolerance=2.0)

@@ -7,11 +7,10 @@ import torch
 
 import headspan
 from headspan.checkpoint import summary
-from headspan.checkpoint.synthetic import Planted
-from headspan.checkpoint.synthetic.shapes import SHAPES
+from headspan.checkpoint.synthetic import SHAPES, Planted
 from headspan.checkpoint.synthetic.store import STANDARD_DEVIATION
 from headspan.dims import HeadLabel
-from headspan.errors import CheckpointError, HeadspanError, ShapeError, UnsupportedModel
+from headspan.errors import ArgumentError, CheckpointError, HeadspanError, UnsupportedModel
 from headspan.lenses import affinity
 from headspan.lenses.affinity.edges import edges
 
@@ -130,7 +129,7 @@ def test_families_with_more_than_plain_attention_are_refused() -> None:
 
 
 def test_a_head_that_does_not_exist_cannot_be_planted() -> None:
-    with pytest.raises(ShapeError, match=r"heads 0\.\.3"):
+    with pytest.raises(ArgumentError, match=r"heads 0\.\.3"):
         headspan.synthetic("tiny", planted=["L0H1-L2K4:OK:2"])
     with pytest.raises(CheckpointError, match="no synthetic shape"):
         headspan.synthetic("gpt5")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from headspan.cli.main import app
 from headspan.errors import ShapeError
 from headspan.lenses import LENSES, validate
-from headspan.lenses.intervene.divergence import full_logs
+from headspan.runtime.divergence import full_logs
 from headspan.lenses.validate.buffers import token_buffers
 from headspan.lenses.validate.cause import rankings
 from headspan.lenses.validate.distance import pattern_divergences

@@ -1,7 +1,7 @@
 """How a lens's command ends: its result drawn, saved and printed, as its options ask.
 
-`Delivery.of` takes the options and refuses what could not be written before anything is computed; `deliver` writes image
-files, then the file, then prints: JSON, or what the lens shows and where the file is.
+`Delivery.of` takes the options and refuses what could not be written before anything is computed; `deliver` writes
+image files, then the file, then prints: JSON, or what the lens shows and where the file is.
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ def declared_command(lens: Lens) -> Command:
     if part is not None:
         found: Command = part.COMMAND
         return found
-    return Command(f"{lens.summary[0].upper()}{lens.summary[1:]}.", RUN if lens.runs else LOOK if lens.subjects == 1 else COMPARE)
+    return Command(
+        f"{lens.summary[0].upper()}{lens.summary[1:]}.", RUN if lens.runs else LOOK if lens.subjects == 1 else COMPARE
+    )
 
 
 def lens_command(lens: Lens) -> Callable[..., None]:
@@ -77,7 +79,9 @@ def _perform(lens: Lens, show: Callable[..., Any], view: Mapping[str, Any], give
     from headspan.cli.delivery import Delivery
     from headspan.heads.memory import working_memory
 
-    to = Delivery.of(lens, given["output"], given["figures"], given["figure_format"], given["dark"], given["as_json"], given["force"])
+    to = Delivery.of(
+        lens, given["output"], given["figures"], given["figure_format"], given["dark"], given["as_json"], given["force"]
+    )
     opening = {name: given[name] for name in shared.OPENING if given.get(name) is not None}
     subjects = [given[name] for name in _subject_names(lens)]
     options = {name: given[name] for name in _own_parameters(lens) if name in given}
@@ -111,8 +115,9 @@ def _keywords(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _own_parameters(lens: Lens) -> dict[str, Any]:
-    """Parameters of the lens's function that are not its subjects."""
-    return {name: default for name, default in _keywords(lens.function).items() if name not in _subject_names(lens)}
+    """Parameters of the lens's function that the command line can give, but for its subjects."""
+    left_out = {*_subject_names(lens), *declared_command(lens).python_only}
+    return {name: default for name, default in _keywords(lens.function).items() if name not in left_out}
 
 
 def _arguments(lens: Lens, declared: Command) -> Iterator[Parameter]:
@@ -120,7 +125,9 @@ def _arguments(lens: Lens, declared: Command) -> Iterator[Parameter]:
         help_text = shared.MODEL_HELP if lens.subjects == 1 else f"The checkpoint {name}: {shared.MODEL_HELP}"
         yield _parameter(name, Annotated[str, typer.Argument(metavar=name.upper(), help=help_text)], Parameter.empty)
     for name, option in declared.arguments.items():
-        yield _parameter(name, Annotated[str, typer.Argument(metavar=option.metavar, help=option.help)], Parameter.empty)
+        yield _parameter(
+            name, Annotated[str, typer.Argument(metavar=option.metavar, help=option.help)], Parameter.empty
+        )
 
 
 def _option(name: str, declared: Command, default: Any) -> Parameter:

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headspan.explorer.figure_block import plotly_script
-from headspan.explorer.html import Markup, element
-from headspan.explorer.html import scripts
+from headspan.explorer.html import Markup, element, scripts
 from headspan.explorer.page import page
 from headspan.explorer.store import Store, json_text
 

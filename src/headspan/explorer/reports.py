@@ -20,7 +20,7 @@ from headspan.explorer.kept_results import KeptResults
 from headspan.lenses.catalog import lens, lenses
 from headspan.lenses.model import Model, open_model
 from headspan.lenses.run import Opening, run
-from headspan.progress import steps
+from headspan.progress import progress_bar
 from headspan.result import Lens, Result
 
 
@@ -72,7 +72,7 @@ def report(
     """
     opened = open_model(model)
     settings = Settings(stack, also, time_limit, KeptResults.of(opened.heads(stack=stack)))
-    with steps(total=len(lenses()), show=progress) as step:
+    with progress_bar(len(lenses()), shown=progress is not False) as step:
         return write_report(opened, Path(path), settings, progress=step)
 
 

@@ -65,7 +65,7 @@ def _learning(bench: Bench) -> Numbers:
 
 
 def _geometry(track: xr.Dataset) -> Numbers:
-    """The split of the embedding's spectrum at the end, and the bridge's energy in its parts less chance."""
+    """The split of the embedding's spectrum at the end, and the bridge's energy in its parts less that of the null."""
     last, d = track.isel(step=-1), int(track.attrs["d_model"])
     values, energy = last["embedding_singular_value"].values, last["bridge_energy"].isel(k=1)
     excess = energy - last["bridge_energy_chance"]

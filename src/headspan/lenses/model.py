@@ -78,7 +78,12 @@ class Model:
         key = (stack, fold, str(dtype), str(device), None if layers is None else tuple(layers), center)
         if key not in self._heads:
             self._heads[key] = self.checkpoint.heads(
-                layers=layers, dtype=dtype, device=device, fold=fold, center=center, stack=stack  # type: ignore[arg-type]
+                layers=layers,
+                dtype=dtype,
+                device=device,
+                fold=fold,
+                center=center,
+                stack=stack,  # type: ignore[arg-type]
             )
         return self._heads[key]
 
@@ -176,24 +181,22 @@ def open_model(source: Any, config: Any = None) -> Model:
     >>> headspan.open("demo").family
     'llama'
     """
-    from headspan.heads import Heads
-
     if isinstance(source, Model):
         return source
     if isinstance(source, Checkpoint):
         return Model(source)
-    if isinstance(source, Heads):
-        return Model(source.checkpoint, heads=source)
-    if _is_runnable(source):
-        return Model(source.checkpoint, running=source)
-    if isinstance(source, tuple) and len(source) == 2:
-        return Model(open_checkpoint(source[0], source[1]))
+    if type(source).__module__.startswith("headspan."):
+        return _opened(source)
     return Model(open_checkpoint(source, config))
 
 
-def _is_runnable(source: Any) -> bool:
-    if type(source).__module__.split(".")[0] != "headspan":
-        return False
+def _opened(source: Any) -> Model:
+    """A model out of heads, or out of one that is ready to run; these load torch, which reading headers does not."""
+    from headspan.heads import Heads
     from headspan.runtime import RunnableModel
 
-    return isinstance(source, RunnableModel)
+    if isinstance(source, Heads):
+        return Model(source.checkpoint, heads=source)
+    if isinstance(source, RunnableModel):
+        return Model(source.checkpoint, running=source)
+    return Model(open_checkpoint(source))

@@ -66,9 +66,7 @@ def table(model: Any, **opening: Unpack[Opening]) -> pd.DataFrame:
     return head_table(layers, stack.n_heads, stack.n_kv_heads, results)
 
 
-def head_table(
-    layers: Sequence[int], n_heads: int, n_kv_heads: int, results: Mapping[str, Result]
-) -> pd.DataFrame:
+def head_table(layers: Sequence[int], n_heads: int, n_kv_heads: int, results: Mapping[str, Result]) -> pd.DataFrame:
     """Every head of a model, kv heads after the others where they are fewer; what a lens does not say is NaN."""
     kinds = [(n_heads, False)] + ([(n_kv_heads, True)] if n_kv_heads < n_heads else [])
     heads = [HeadLabel(layer, head, kv) for count, kv in kinds for layer in layers for head in range(count)]
@@ -91,7 +89,10 @@ def card_facts(results: Mapping[str, Result]) -> list[Fact]:
         Fact(
             variable.card,
             f"{name}.{variable.name}",
-            *(f"{name}.{variable.name}_{part}" if f"{variable.name}_{part}" in dataset else "" for part in ("null", "p")),
+            *(
+                f"{name}.{variable.name}_{part}" if f"{variable.name}_{part}" in dataset else ""
+                for part in ("null", "p")
+            ),
             of=f"{name}.{variable.of}" if variable.of else "",
         )
         for name, result in results.items()

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headspan.errors import ShapeError, UnsupportedModel
-from headspan.heads.views import head_features, head_weights
+from headspan.heads.block import head_features, head_weights
 from headspan.runtime.model import RunnableModel
 from headspan.runtime.softmax_watch import SoftmaxWatch
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headspan.checkpoint import Checkpoint, open_checkpoint
-from headspan.checkpoint.local_files import LocalFiles, file_digest, hash_of_files
+from headspan.checkpoint.formats.local_files import LocalFiles, file_digest, hash_of_files
 from headspan.errors import HeadspanError, ShapeError
 from headspan.explorer.subjects import obstacle_to_running_unasked
 from headspan.heads import Heads

@@ -23,7 +23,7 @@ from headspan.lab.plateau import RESTARTS
 from headspan.lab.recipe import preset
 from headspan.lab.session import Run
 from headspan.lab.trainer import train
-from headspan.ledger import examined, ledger
+from headspan.ledger import all_claims, examine
 
 
 def test_the_smoke_preset_learns_to_copy_in_and_out_of_distribution(trained: Run) -> None:
@@ -197,8 +197,8 @@ def test_going_on_from_the_plateau_is_compared_with_being_moved(trained: Run, mo
 
 @pytest.mark.parametrize("name", ["S4.1", "S4.3", "S4.4", "S4.5", "S4.6"])
 def test_claims_about_training_can_be_tried_on_a_run_of_ones_own(name: str, trained: Run) -> None:
-    claim = next(claim for claim in ledger() if claim.id == name)
-    found = examined(claim, models={"lab": headspan.open(trained.folder.model_folder)})
+    claim = next(claim for claim in all_claims() if claim.id == name)
+    found = examine(claim, models={"lab": headspan.open(trained.folder.model_folder)})
     assert found.evidence is not None, found.reason
     missed = [trial.name for trial in found.evidence.truth if not trial.holds]
     # So small a model has no single large value, and learns in a wider step.

@@ -11,7 +11,7 @@ import torch
 
 import headspan
 from headspan.errors import CheckpointError, HeadspanError
-from headspan.heads.rotary import relative_rotation
+from headspan.heads.logits import relative_rotation
 from headspan.lab.architecture import Architecture
 from headspan.lab.model import LabModel, dropout_factors
 from headspan.lab.saving import open_model, save_model

@@ -7,7 +7,7 @@ top k directions of a table,
 
 in [0, 1]. With the table's own weights b_j in place of the projector it is the energy alignment
 sum_ij w_i b_j (u_i . v_j)^2, 1/d by chance. Both are tr(A B) for two symmetric matrices; by chance one of them is
-turned by a random rotation, which leaves both spectra as they are (`subspaces.rotated_trace`).
+turned by a random rotation, which leaves both spectra as they are (`subspaces.rotation_null`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headspan.dims import LAYER, ROLES, Role
 from headspan.heads import HeadBlock, Heads
-from headspan.heads.bilinear import bilinear_factors
+from headspan.heads.logits import bilinear_factors
 from headspan.heads.memory import memory_bytes
 from headspan.lenses.spectra.alignment import block_alignment
 from headspan.lenses.spectra.kinds import FACTORS, MLP, PER_HEAD, TABLES, WHOLE, Kind, attention_kind, available_kinds

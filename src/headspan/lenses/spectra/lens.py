@@ -21,6 +21,7 @@ from headspan.lenses.spectra.initialisation import initialisation
 from headspan.lenses.spectra.kinds import PRODUCTS, chosen_kinds
 from headspan.lenses.spectra.nodes import alignment_nodes, factor_energy, kind_node
 from headspan.lenses.spectra.power_law import power_law_variables, require_powerlaw
+from headspan.subspaces.rank import require_tolerance
 
 NULL = "independent normal entries of one standard deviation; products: two independent such factors"
 
@@ -69,10 +70,8 @@ def compute(
     if power_law:
         require_powerlaw()
     wanted, chosen = chosen_kinds(heads, matrices), initialisation(heads, init)
-    if tolerance is not None and not 0 <= tolerance < 1:
-        raise ShapeError(
-            f"tolerance is relative to the largest singular value and needs 0 <= it < 1, found {tolerance}"
-        )
+    if tolerance is not None:
+        require_tolerance(tolerance)
     found = gather(heads, wanted, delta, memory)
     nodes: dict[str, xr.Dataset] = {}
     for name in wanted:

@@ -24,7 +24,7 @@ def measure(heads: Heads, *, head: str, role: str, vocabulary: str, top: int = 2
     """`headspan.tokens` on heads: `share` of the leading tokens, with `text` where there is a tokenizer.json."""
     label = HeadLabel.parse(head)
     basis, rank = _basis(heads, label, role)
-    shares = norm_shares(heads.W_E if vocabulary == "W_E" else heads.W_U.T, basis)
+    shares = norm_shares(heads.table("W_E") if vocabulary == "W_E" else heads.table("W_U").T, basis)
     best = torch.topk(shares, min(top, len(shares)))
     texts = token_texts(heads)
     return xr.Dataset(

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from headspan.dims import HeadLabel, Role
 from headspan.errors import UnsupportedModel
-from headspan.heads.folding import NormWeights
+from headspan.heads.norms import NormWeights
 from headspan.runtime.interventions.edits import Edits
 from headspan.runtime.interventions.head_parameters import Label, head_slice, role_head
 from headspan.runtime.interventions.subspace_removal import reading_matrix

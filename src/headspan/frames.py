@@ -133,6 +133,8 @@ def _node_rows(dataset: xr.Dataset, spec: Table, axes: dict[str, Any]) -> pd.Dat
 
 def _belongs(name: str, own: Sequence[Any], dims: Sequence[Any], dataset: xr.Dataset, spec: Table) -> bool:
     """Whether a variable is a column: it has all the axes, or it goes with one that has."""
+    if name in spec.without:
+        return False
     if set(own) == set(dims) or name in spec.also:
         return set(own) <= set(dims)
     parent = next((name.removesuffix(f"_{s}") for s in DERIVED if name.endswith(f"_{s}")), "")

@@ -2,49 +2,47 @@
 
 1. The strongest pairs come from the ranked table of the lens; nothing is ranked here.
 2. Heads stand on a grid, layers upward (`layout="grid"`), or around an ellipse (`layout="ellipse"`).
-3. Arrows of one pairing share a legend entry, so that a click on it hides them all. Width and strength of colour follow
+3. Arrows of one pairing share a legend entry, so that a click on it hides them all. Width and strength of color follow
    the score.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
-import xarray as xr
 
 from headspan.dims import HeadLabel
-from headspan.errors import ShapeError
-from headspan.lenses.affinity.edges import pairing_node, top_edges
-from headspan.lenses.affinity.pairing_figures import (
-    METRIC_NAMES,
-    chance_of,
-    pairing_colour,
+from headspan.errors import ArgumentError
+from headspan.lenses.affinity.figure_layout import (
+    ELLIPSE_HEIGHT,
+    FRAME_HEIGHT,
+    Place,
+    add_frame,
+    arrow_curve,
+    bow_curve,
+    class_styles,
+    class_text,
+    ellipse_places,
+    expected_score,
+    grid_height,
+    grid_places,
+    group_ties,
+    inward_curve,
+    layer_numbers,
+    layer_range,
+    pairing_color,
     pairing_name,
     shown_metrics,
     shown_pairings,
 )
-from headspan.lenses.affinity.wiring_classes import class_styles, class_text
-from headspan.lenses.affinity.wiring_frame import (
-    ELLIPSE_HEIGHT,
-    FRAME_HEIGHT,
-    add_frame,
-    grid_height,
-    layer_numbers,
-    layer_range,
-)
-from headspan.lenses.affinity.wiring_places import (
-    Place,
-    bowed,
-    ellipse_places,
-    grid_places,
-    group_ties,
-    inward,
-    stopped,
-)
+from headspan.lenses.affinity.schema import LONG_NAMES
+from headspan.lenses.affinity.wiring import edges
+from headspan.result import Result
 from headspan.theme import GREY, LINE
 
 LAYOUTS = ("grid", "ellipse")
@@ -54,7 +52,7 @@ NO_CLASS, LABEL = "#DDDDDD", "#1B1F24"
 WIDTHS, OPACITIES = (1.2, 4.5), (0.55, 0.95)
 PLOT_WIDTH = 800
 """Width in pixels that sizes of dots are chosen for; a page may be wider or narrower."""
-LARGEST_DOT, SMALLEST_LABELLED = 34, 29
+LARGEST_DOT, SMALLEST_LABELED = 34, 29
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Drawing:
     tables: Mapping[str, pd.DataFrame]
     places: Mapping[str, Place]
     metric: str
-    chance: Mapping[str, float]
+    expected: Mapping[str, float]
     layout: str
     dot: float
     """Diameter of a head in pixels."""
@@ -73,7 +71,7 @@ class Drawing:
 
 
 def wiring_diagram(
-    result: xr.DataTree,
+    result: Result,
     classes: Mapping[str, str] | None = None,
     *,
     metric: str | None = None,
@@ -87,16 +85,16 @@ def wiring_diagram(
     result
         An affinity result.
     classes
-        Head label -> class; classes are told apart by colour.
+        Head label -> class; classes are told apart by color.
     metric
-        `pk` or `cs`; by default the projection kernel where it was computed.
+        A score by name; by default the projection kernel where it was computed.
     top
         How many pairs of each pairing.
     layout
         `grid`: layers upward, heads across, every head shown. `ellipse`: only heads with an arrow, ordered by layer.
     """
     if layout not in LAYOUTS:
-        raise ShapeError(f"unknown layout {layout!r}; layouts are {', '.join(LAYOUTS)}")
+        raise ArgumentError(f"layout={layout!r} is unknown; layouts are {', '.join(LAYOUTS)}")
     drawing = _drawing(result, metric or shown_metrics(result)[0], top, layout)
     figure = go.Figure()
     if layout == "grid":
@@ -104,7 +102,7 @@ def wiring_diagram(
     figure.add_traces(_arrows(drawing))
     figure.add_traces(_heads(drawing, classes or {}))
     count = max(len(table) for table in drawing.tables.values())
-    title = f"Who writes to whom: the top {count} pairs of each pairing by {METRIC_NAMES[drawing.metric]}"
+    title = f"Who writes to whom: the top {count} pairs of each pairing by {LONG_NAMES[drawing.metric]}"
     add_frame(figure, title, result, layout)
     figure.update_layout(
         hovermode="closest",
@@ -116,18 +114,18 @@ def wiring_diagram(
 
 
 def _meaning(drawing: Drawing, classes: Mapping[str, str]) -> dict[str, Any]:
-    """What a page needs to draw other pairs in the same way: layout, names, colours, classes."""
+    """What a page needs to draw other pairs in the same way: layout, names, colors, classes."""
     return {
         "wiring": drawing.layout,
         "names": {pairing: pairing_name(pairing) for pairing in drawing.tables},
-        "colours": {pairing: pairing_colour(pairing) for pairing in drawing.tables},
+        "colours": {pairing: pairing_color(pairing) for pairing in drawing.tables},
         "classes": {class_text(name): list(style) for name, style in class_styles(classes).items()},
         "classOf": {label: class_text(name) for label, name in classes.items()},
     }
 
 
-def _drawing(result: xr.DataTree, metric: str, top: int, layout: str) -> Drawing:
-    tables = {pairing: top_edges(result, pairing, metric, top) for pairing in shown_pairings(result)}
+def _drawing(result: Result, metric: str, top: int, layout: str) -> Drawing:
+    tables = {pairing: edges(result, pairing, metric, top) for pairing in shown_pairings(result)}
     layers, n_heads = layer_numbers(result), int(result.attrs["n_heads"])
     if layout == "grid":
         places = grid_places(layers, n_heads, int(result.attrs["n_kv_heads"]))
@@ -143,7 +141,7 @@ def _drawing(result: xr.DataTree, metric: str, top: int, layout: str) -> Drawing
         tables=tables,
         places=places,
         metric=metric,
-        chance={pairing: chance_of(pairing_node(result, pairing), metric)[0] for pairing in tables},
+        expected={pairing: expected_score(result, pairing, metric)[0] for pairing in tables},
         layout=layout,
         dot=min(LARGEST_DOT, 0.9 * spacing),
         pixels=pixels,
@@ -156,7 +154,7 @@ def _arrows(drawing: Drawing) -> list[go.Scatter]:
     low, high = min(scores, default=0.0), max(scores, default=1.0)
     traces = []
     for place, (pairing, table) in enumerate(drawing.tables.items()):
-        style = {"legendgroup": pairing, "line": {"color": pairing_colour(pairing), "width": 3}}
+        style = {"legendgroup": pairing, "line": {"color": pairing_color(pairing), "width": 3}}
         traces.append(go.Scatter(x=[None], y=[None], mode="lines", name=pairing_name(pairing), **style))
         for edge in reversed(table.to_dict("records")):
             strength = (edge["score"] - low) / (high - low) if high > low else 1.0
@@ -166,15 +164,15 @@ def _arrows(drawing: Drawing) -> list[go.Scatter]:
 
 def _arrow(drawing: Drawing, pairing: str, place: int, edge: Mapping[str, Any], strength: float) -> go.Scatter:
     ends = drawing.places[edge["src"]], drawing.places[edge["dst"]]
-    curve = bowed(*ends, BOWS[place % len(BOWS)]) if drawing.layout == "grid" else inward(*ends)
-    colour, tip = pairing_colour(pairing), 8 + 5 * strength
-    curve = stopped(curve, drawing.pixels, drawing.dot / 2, tip)
+    curve = bow_curve(*ends, BOWS[place % len(BOWS)]) if drawing.layout == "grid" else inward_curve(*ends)
+    color, tip = pairing_color(pairing), 8 + 5 * strength
+    curve = arrow_curve(curve, drawing.pixels, drawing.dot / 2, tip)
     return go.Scatter(
         x=curve[:, 0].round(4),
         y=curve[:, 1].round(4),
         mode="lines+markers",
         line={
-            "color": colour,
+            "color": color,
             "width": WIDTHS[0] + strength * (WIDTHS[1] - WIDTHS[0]),
             "simplify": False,
             "backoff": [0.0] * (len(curve) - 1) + [tip / 2],
@@ -183,7 +181,7 @@ def _arrow(drawing: Drawing, pairing: str, place: int, edge: Mapping[str, Any], 
             "symbol": "arrow",
             "size": [0] * (len(curve) - 1) + [tip],
             "angleref": "previous",
-            "color": colour,
+            "color": color,
             "line": {"width": 0},
         },
         opacity=OPACITIES[0] + strength * (OPACITIES[1] - OPACITIES[0]),
@@ -198,15 +196,15 @@ def _arrow(drawing: Drawing, pairing: str, place: int, edge: Mapping[str, Any], 
 def _edge_text(drawing: Drawing, pairing: str, edge: Mapping[str, Any]) -> str:
     lines = [
         f"<b>{edge['src']} → {edge['dst']}</b> ({pairing})",
-        f"{METRIC_NAMES[drawing.metric]} {edge['score']:.4g}, by chance {drawing.chance[pairing]:.4g}",
-        f"random subspaces: p = {edge['p_value_haar']:.2g}, q = {edge['q_value_haar']:.2g}",
+        f"{LONG_NAMES[drawing.metric]} {edge['score']:.4g}, expected {drawing.expected[pairing]:.4g}",
+        f"haar null: p = {edge['p_haar']:.2g}, q = {edge['q_haar']:.2g}",
     ]
-    if edge["p_value_anticausal"] == edge["p_value_anticausal"]:
-        lines.append(f"impossible order: p = {edge['p_value_anticausal']:.2g}, q = {edge['q_value_anticausal']:.2g}")
+    if edge.get("p_reverse", math.nan) == edge.get("p_reverse"):
+        lines.append(f"reverse null: p = {edge['p_reverse']:.2g}, q = {edge['q_reverse']:.2g}")
     return "<br>".join(lines)
 
 
-def _idle_heads(drawing: Drawing, result: xr.DataTree) -> list[go.Scatter]:
+def _idle_heads(drawing: Drawing, result: Result) -> list[go.Scatter]:
     """Heads without an arrow, faint, and in grouped models the ties of kv heads to their query heads."""
     xs, ys = group_ties(dict(drawing.places), int(result.attrs["n_heads"]), int(result.attrs["n_kv_heads"]))
     ties = go.Scatter(x=xs, y=ys, mode="lines", line={"color": LINE, "width": 1}, hoverinfo="skip", showlegend=False)
@@ -237,9 +235,9 @@ def _heads(drawing: Drawing, classes: Mapping[str, str]) -> list[go.Scatter]:
     names = [name for name in styles if any(classes.get(label) == name for label in busy)]
     traces = []
     for name in names:
-        colour, symbol = styles[name]
+        color, symbol = styles[name]
         members = {label: ends for label, ends in busy.items() if classes.get(label) == name}
-        traces.append(_dots(drawing, members, class_text(name), colour, symbol))
+        traces.append(_dots(drawing, members, class_text(name), color, symbol))
     others = {label: ends for label, ends in busy.items() if label not in classes}
     traces.append(_dots(drawing, others, "no class" if names else "heads", NO_CLASS, "circle"))
     for trace in traces:
@@ -247,19 +245,19 @@ def _heads(drawing: Drawing, classes: Mapping[str, str]) -> list[go.Scatter]:
     return traces
 
 
-def _dots(drawing: Drawing, members: Mapping[str, tuple[int, int]], name: str, colour: str, symbol: str) -> go.Scatter:
+def _dots(drawing: Drawing, members: Mapping[str, tuple[int, int]], name: str, color: str, symbol: str) -> go.Scatter:
     labels = list(members)
-    labelled = drawing.dot >= SMALLEST_LABELLED
+    labeled = drawing.dot >= SMALLEST_LABELED
     return go.Scatter(
         x=[drawing.places[label][0] for label in labels],
         y=[drawing.places[label][1] for label in labels],
-        mode="markers+text" if labelled else "markers",
+        mode="markers+text" if labeled else "markers",
         text=labels,
         textfont={"size": 10, "color": LABEL},
         customdata=[list(members[label]) for label in labels],
         marker={
             "size": drawing.dot,
-            "color": colour,
+            "color": color,
             "opacity": 1,
             "line": {"width": 1, "color": GREY},
             "symbol": ["square" if HeadLabel.parse(label).kv else symbol for label in labels],

@@ -9,64 +9,39 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pandas as pd
 import torch
+import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
 from headspan.dims import HeadLabel
-from headspan.errors import DegenerateSubspace, ShapeError
+from headspan.errors import ArgumentError, DegenerateSubspace
 from headspan.heads import Heads
 from headspan.subspaces import orthonormal_basis
 
 
-def token_shares(heads: Heads, head: str, role: str, table: str | None = None, top: int = 20) -> pd.DataFrame:
-    """The tokens whose vectors lie most inside one head's subspace.
-
-    Parameters
-    ----------
-    heads
-        The heads; the tables come from the same checkpoint in the same fold state.
-    head
-        A label such as L4H7 (for K and V of a grouped model, L4K3 or the query head that reads it).
-    role
-        Q, K, V (read spaces) or O (the write space).
-    table
-        `W_E` or `W_U`; by default W_E for a read space and W_U for the write space.
-    top
-        How many tokens.
-
-    Returns
-    -------
-    Table with `token` (its number), `text` (from the checkpoint's tokenizer.json, where there is one), `share` in
-    [0, 1], and `chance`, rank / d_model, the mean share of a random direction.
-    """
+def measure(heads: Heads, *, head: str, role: str, vocabulary: str, top: int = 20) -> xr.Dataset:
+    """`headspan.tokens` on heads: `share` of the leading tokens, with `text` where there is a tokenizer.json."""
     label = HeadLabel.parse(head)
-    if role not in ("Q", "K", "V", "O"):
-        raise ShapeError(f"unknown role {role!r}; roles are Q, K, V, O")
-    name = table or ("W_U" if role == "O" else "W_E")
-    vectors = {"W_E": lambda: heads.table("W_E"), "W_U": lambda: heads.table("W_U").T}.get(name)
-    if vectors is None:
-        raise ShapeError(f"unknown table {name!r}; tables are W_E and W_U")
     basis, rank = _basis(heads, label, role)
-    shares = norm_shares(vectors(), basis)
+    shares = norm_shares(heads.table("W_E") if vocabulary == "W_E" else heads.table("W_U").T, basis)
     best = torch.topk(shares, min(top, len(shares)))
     texts = token_texts(heads)
-    return pd.DataFrame(
-        {
+    return xr.Dataset(
+        {"share": ("token", best.values.double().cpu().numpy()), "share_null": rank / heads.d_model},
+        coords={
             "token": best.indices.cpu().numpy(),
-            "text": [texts.get(int(token), "") for token in best.indices],
-            "share": best.values.double().cpu().numpy(),
-            "chance": rank / heads.d_model,
-        }
+            "text": ("token", [texts.get(int(token), "") for token in best.indices]),
+        },
+        attrs={"head": str(label), "role": role, "vocabulary": vocabulary},
     )
 
 
 def norm_shares(vectors: Float[Tensor, "token d"], basis: Float[Tensor, "d p"]) -> Float[Tensor, " token"]:
-    """||U^T e||^2 / ||e||^2 of every row less the rows' mean; in [0, 1], p/d by chance, 0 for the mean itself."""
-    centred = vectors - vectors.mean(0)
-    norms = centred.square().sum(-1)
-    inside = (centred @ basis).square().sum(-1)
+    """||U^T e||^2 / ||e||^2 of every row less the rows' mean; in [0, 1], p/d under the null, 0 for the mean itself."""
+    centered = vectors - vectors.mean(0)
+    norms = centered.square().sum(-1)
+    inside = (centered @ basis).square().sum(-1)
     return torch.where(norms > 0, inside / norms, 0.0).clamp(max=1.0)
 
 
@@ -77,7 +52,7 @@ def _basis(heads: Heads, label: HeadLabel, role: str) -> tuple[Tensor, int]:
     if role in ("K", "V") and not label.kv:
         index //= heads.n_heads // heads.n_kv_heads
     if index >= W.shape[1]:
-        raise ShapeError(f"{label} does not exist: layer {label.layer} has {W.shape[1]} heads for role {role}")
+        raise ArgumentError(f"{label} does not exist: layer {label.layer} has {W.shape[1]} heads for role {role}")
     space = orthonormal_basis(W[0, index].mT if role == "O" else W[0, index])
     if int(space.rank) == 0:
         raise DegenerateSubspace(f"W_{role} of {label} is zero: it has no subspace to put tokens into")

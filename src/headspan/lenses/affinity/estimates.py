@@ -1,8 +1,21 @@
-"""One pass over the weights that keeps a sketch of every head, and the estimated kernels of all composing pairs.
+r"""Estimated kernels of all composing pairs from a sketch of every head, and which pairs could be among the top N.
 
 1. Of each block of layers: bases U, of which Phi^T U [m, d_head] is kept (`subspaces.sketch`).
 2. ||Y_h Y_h'^T||_F^2 = <Y_h^T Y_h, Y_h'^T Y_h'>: the projector algorithm with d replaced by m gives all pairs.
-3. Estimates are unbiased; their standard errors follow from the estimates.
+   Estimates are unbiased; their standard errors follow from the estimates.
+3. The N pairs of the highest kernel are a fixed set, whatever the sketch. Each of them has an estimate below
+   x - z sd(x), x its kernel, with probability `failure`; by the union bound all N of all pairings stay above with
+   probability 1 - (number of pairings) N failure = the confidence. That the errors of different pairs depend on each
+   other through their common sketch does not matter to it.
+4. The pairs with the highest estimates are computed exactly. The K-th highest of those exact kernels, tau_K, is a lower
+   bound of the true K-th kernel: no statistics enter here.
+5. So, with that confidence and for all K <= N at once, every pair of the top K has an estimate of at least
+   min over x >= tau_K of x - z sd(x). Pairs that reach it are candidates, to be computed exactly too.
+6. If they are more than `limit`, K is lowered until they are not. Random weights have no top: thousands of pairs of
+   equal kernel up to the sketch's error, and K is then the number of those that stand out.
+
+What the confidence rests on: the exact variance, bounded for the kernel at hand, and a lower tail no longer than a
+normal one. The first is proven (`subspaces.sketch`), the second is simulated down to 0.2 %, not proven.
 """
 
 from __future__ import annotations
@@ -15,14 +28,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headspan.dims import ROLES, Role
+from headspan.dims import Role
 from headspan.heads import Heads
 from headspan.lenses.affinity.costs import SKETCH_SHARE
-from headspan.lenses.affinity.pair_tables import by_source, roles_of
-from headspan.lenses.affinity.spilling import basis_blocks
-from headspan.subspaces.sketch import gaussian_sketch, kernel_estimate
+from headspan.lenses.affinity.pair_tables import basis_blocks, by_source, roles_in, roles_of
+from headspan.subspaces.sketch import gaussian_sketch, kernel_estimate, kernel_standard_error, lowest_plausible
 from headspan.subspaces.slabs import ScratchSlabs, Slabs, TensorSlabs, scratch_slabs, slab_height, slab_overlaps
 from headspan.subspaces.staircase import composing_pairs
+
+Pair = tuple[int, int]
+"""Source and destination, by their place in the list of all heads of their role."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +57,7 @@ def estimated_kernels(
     heads: Heads, pairings: Sequence[str], *, width: int, seed: int, tolerance: float | None, memory: int
 ) -> Estimates:
     """Estimates of all composing pairs from sketches of `width` numbers for every direction."""
-    roles: tuple[Role, ...] = tuple(role for role in ROLES if any(role in pairing for pairing in pairings))
+    roles = roles_in(pairings)
     Phi = gaussian_sketch(heads.d_model, width, seed, heads.dtype, heads.device)
     with _sketch_space(heads, roles, width, memory) as (sketches, ranks, rest):
         start, sizes = (
@@ -119,3 +134,84 @@ def _overlaps(
         stairs=[composing_pairs(layers[src], layers[role]) for role in readers],
         memory=rest,
     )
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Pairs to verify, how many of the top pairs are certain to be among them, and the estimate they had to reach."""
+
+    pairs: tuple[Pair, ...]
+    certified: int
+    threshold: float
+
+
+def leading_pairs(table: Float[Tensor, "n m"], count: int) -> list[Pair]:
+    """The pairs with the highest estimates, highest first."""
+    flat = torch.nan_to_num(table.flatten(), nan=-torch.inf)
+    best = torch.topk(flat, min(count, int((~table.isnan()).sum())))
+    return [divmod(int(place), table.shape[1]) for place in best.indices]
+
+
+@dataclass(frozen=True)
+class Question:
+    """One pairing's estimates and what is asked of them.
+
+    Parameters
+    ----------
+    table
+        Estimates, NaN for pairs that do not compose.
+    exact
+        Kernels that are known already, of the leading pairs at least.
+    top, limit
+        N, and the number of pairs that may be candidates.
+    dimensions, width, failure
+        Largest p and q, m, and the probability that one pair's estimate may fail with.
+    """
+
+    table: Float[Tensor, "n m"]
+    exact: Mapping[Pair, float]
+    top: int
+    limit: int
+    dimensions: tuple[int, int]
+    width: int
+    failure: float
+
+    @property
+    def best(self) -> list[float]:
+        """The highest N kernels that are known, highest first."""
+        return sorted(self.exact.values(), reverse=True)[: self.top]
+
+    @property
+    def asked(self) -> int:
+        """N, or all pairs there are."""
+        return min(self.top, int((~self.table.isnan()).sum()))
+
+
+def candidates(question: Question) -> Candidates:
+    """The pairs that may be in the top K, with K <= N as large as the limit allows."""
+    leading, best = leading_pairs(question.table, question.limit + 1), question.best
+    estimates = [float(question.table[pair]) for pair in leading]
+    for certified in range(len(best), 0, -1):
+        threshold = lowest_plausible(best[certified - 1], *question.dimensions, question.width, question.failure)
+        reaching = sum(estimate >= threshold for estimate in estimates)
+        if reaching <= question.limit:
+            return Candidates(tuple(leading[:reaching]), certified, threshold)
+    return Candidates((), 0, float("inf"))
+
+
+def helpful_width(question: Question, most: int) -> int | None:
+    """The least doubling of the sketch, up to `most`, that would likely leave few enough candidates for the whole top.
+
+    Judged by the present estimates drawn together towards their mean as far as the error of unrelated pairs shrinks;
+    None where even the widest would not do.
+    """
+    zero, mean = torch.zeros((), dtype=torch.float64), float(question.table.nanmean())
+    error = float(kernel_standard_error(zero, *question.dimensions, question.width))
+    width = 2 * question.width
+    while width <= most:
+        threshold = lowest_plausible(question.best[-1], *question.dimensions, width, question.failure)
+        shrinks = float(kernel_standard_error(zero, *question.dimensions, width)) / error
+        if int((question.table >= mean + (threshold - mean) / shrinks).sum()) <= question.limit:
+            return width
+        width *= 2
+    return None

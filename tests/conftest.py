@@ -80,7 +80,7 @@ def stories() -> Path:
 @pytest.fixture(scope="session")
 def demo_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the demo model, written once for all tests that look at it."""
-    from headspan.explorer.report import write_report
+    from headspan.explorer.reports import write_report
 
     import headspan
 

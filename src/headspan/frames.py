@@ -58,6 +58,14 @@ def _place_of_key(nodes: str) -> int:
     return next((place for place, part in enumerate(parts) if set(part) & set("*?[")), 0)
 
 
+def has_table(data: xr.DataTree, spec: Table) -> bool:
+    """Whether a result has the variables that give a table its rows."""
+    return any(
+        fnmatchcase(name, spec.nodes) and any(one in dataset for one in spec.like)
+        for name, dataset in nodes_of(data).items()
+    )
+
+
 def ranking(
     schema: Schema,
     data: xr.DataTree,

@@ -129,9 +129,9 @@ class Model:
 
     def run_obstacle(self, stack: str | None = None) -> str | None:
         """Why the model cannot be run, in one line; None where it can."""
-        from headspan.runtime import obstacle_to_running
+        from headspan.runtime import run_obstacle
 
-        return None if self._given is not None else obstacle_to_running(self.checkpoint, stack)
+        return None if self._given is not None else run_obstacle(self.checkpoint, stack)
 
     def _obstacle_unasked(self) -> str | None:
         n_parameters = sum(prod(info.shape) for info in self.checkpoint.store.infos.values())

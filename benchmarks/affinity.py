@@ -42,7 +42,7 @@ from headspan.heads import Heads
 from headspan.lenses.affinity.circuits import measured_circuits
 from headspan.subspaces import (
     Subspace,
-    concatenated,
+    concatenate,
     orthonormal_basis,
     projection_kernel_table,
     projection_kernels,
@@ -178,7 +178,7 @@ def main() -> None:
 def _figures(folder: Path) -> None:
     heads = headspan.open(folder).heads().to("float32")
     weights, needed = weights_of(heads), Operations(heads)
-    everything = concatenated([orthonormal_basis(weights[role]).reshape(-1) for role in ROLES])
+    everything = concatenate([orthonormal_basis(weights[role]).reshape(-1) for role in ROLES])
     pairs = _random_pairs(everything, LOOP_PAIRS)
     found = costs(
         {

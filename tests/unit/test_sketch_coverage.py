@@ -12,7 +12,7 @@ from torch import Tensor
 import headspan
 from headspan.lenses import affinity
 from headspan.lenses.affinity.sketching import estimated_kernels
-from headspan.subspaces.sketched import kernel_standard_error, lowest_plausible
+from headspan.subspaces.sketch import kernel_standard_error, lowest_plausible
 
 PAIRINGS = ("OQ", "OK", "OV")
 SHAPE = {

@@ -23,13 +23,13 @@ from torch import Tensor
 from headspan.distributions.canonical import mutual_information
 from headspan.distributions.information import entropy
 from headspan.errors import ShapeError
-from headspan.subspaces.precision import promoted, require_finite
+from headspan.subspaces.precision import promote, require_finite
 
 Shrinkage = Literal["ledoit-wolf", "oas"]
 
 
 def _samples(x: Tensor) -> Tensor:
-    x = promoted(x, "samples")
+    x = promote(x, "samples")
     if x.ndim < 2 or x.shape[-2] < 2 or x.shape[-1] < 1:
         raise ShapeError(f"samples need shape [..., N, d] with N >= 2, found {tuple(x.shape)}")
     require_finite(x, "samples")

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headspan.errors import ShapeError
-from headspan.subspaces.precision import promoted, require_finite
+from headspan.subspaces.precision import promote, require_finite
 from headspan.threads import one_thread
 
 CACHE = 2**19
@@ -29,7 +29,7 @@ SYMMETRY = 1e-8
 
 def covariance(S: Float[Tensor, "*batch d _d"], what: str = "a covariance") -> Float[Tensor, "*batch d _d"]:
     """`S` if it is square, finite and symmetric up to rounding; else an error. Its lower half is what counts."""
-    S = promoted(S, what)
+    S = promote(S, what)
     if S.shape[-1] != S.shape[-2] or S.shape[-1] == 0:
         raise ShapeError(f"{what} needs to be square, [..., d, d] with d >= 1, found {tuple(S.shape)}")
     rows = S.reshape(-1, *S.shape[-2:])

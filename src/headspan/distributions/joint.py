@@ -28,7 +28,7 @@ from headspan.distributions.estimates import sample_moments
 from headspan.distributions.factors import cholesky, covariance
 from headspan.distributions.information import entropy
 from headspan.errors import ShapeError
-from headspan.subspaces.precision import promoted, require_finite
+from headspan.subspaces.precision import promote, require_finite
 from headspan.threads import one_thread
 
 
@@ -109,7 +109,7 @@ class SampledJoint:
     @staticmethod
     def from_samples(x: Float[Tensor, "N n d"]) -> SampledJoint:
         """The same law as `JointGaussian.from_samples`, as centred samples over sqrt(N - 1)."""
-        x = promoted(x, "samples")
+        x = promote(x, "samples")
         if len(x) < 2:
             raise ShapeError(f"a covariance needs at least 2 sequences, found {len(x)}")
         require_finite(x, "samples")

@@ -27,7 +27,7 @@ from headspan.heads.head_norm import HeadNormWeights, read_head_norm
 from headspan.heads.memory import layers_that_fit, memory_bytes
 from headspan.heads.reader import WeightReader, stored_dtype
 from headspan.heads.reading import block_bytes, read_block
-from headspan.threads import one_thread
+from headspan.subspaces.rank import default_tolerance, numerical_rank
 
 
 @dataclass(frozen=True, repr=False)
@@ -250,16 +250,13 @@ class Heads:
         A singular value counts if it exceeds `tolerance` times the head's largest; by default d_model times the machine
         epsilon of the computing dtype.
         """
-        tol = self.d_model * torch.finfo(self.dtype).eps if tolerance is None else tolerance
+        tol = default_tolerance(self.d_model, self.dtype) if tolerance is None else tolerance
         ranks, budget, (per_layer, once) = [], memory_bytes(memory), self.block_bytes((role,))
         # A factorisation takes two copies of what it is given.
         for block in self.blocks(min(budget, max(budget // 4, per_layer + once)), (role,)):
             W = block.weight(role)
             tall = W.transpose(-1, -2) if role == "O" else W
-            # By the small Gram matrix no more than half the digits would be left; QR keeps them all.
-            with one_thread():
-                values = torch.linalg.svdvals(torch.linalg.qr(tall, mode="r").R)
-            ranks.append((values > tol * values[..., :1]).sum(-1))
+            ranks.append(numerical_rank(tall, tol))
         return torch.cat(ranks)
 
     def _projections(self, roles: Sequence[Role]) -> dict[Role, Projection]:

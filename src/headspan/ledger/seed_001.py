@@ -11,8 +11,8 @@ from headspan.ledger.claim import ClaimsOf
 from headspan.ledger.draws import Draws
 from headspan.ledger.trial import Evidence, at_least, at_most, equals, mean_is, variance_is
 from headspan.subspaces import (
-    chance_mean,
-    chance_variance,
+    kernel_null_mean,
+    kernel_null_variance,
     orthonormal_basis,
     principal_angles,
     projection_kernel,
@@ -110,10 +110,10 @@ def baseline(draws: Draws) -> Evidence:
     found = (U.mT @ V).square().sum((-2, -1))
     return Evidence(
         truth=(
-            mean_is("mean", found, chance_mean(P, P, D)),
-            variance_is("variance", found, chance_variance(P, P, D)),
-            equals("mean for GPT-2", chance_mean(64, 64, 768), 5.3333, 1e-4),
-            equals("standard deviation for GPT-2", math.sqrt(chance_variance(64, 64, 768)), 0.10796, 1e-5),
+            mean_is("mean", found, kernel_null_mean(P, P, D)),
+            variance_is("variance", found, kernel_null_variance(P, P, D)),
+            equals("mean for GPT-2", kernel_null_mean(64, 64, 768), 5.3333, 1e-4),
+            equals("standard deviation for GPT-2", math.sqrt(kernel_null_variance(64, 64, 768)), 0.10796, 1e-5),
         )
     )
 

@@ -11,7 +11,7 @@ from headspan.ledger.claim import ClaimsOf
 from headspan.ledger.draws import Draws
 from headspan.ledger.lab_numbers import Numbers, numbers_about
 from headspan.ledger.trial import Evidence, at_least, at_most, mean_is
-from headspan.subspaces import chance_mean, orthonormal_basis, principal_angles, projection_kernel
+from headspan.subspaces import kernel_null_mean, orthonormal_basis, principal_angles, projection_kernel
 
 if TYPE_CHECKING:
     from headspan.checkpoint import Checkpoint
@@ -41,7 +41,7 @@ def bridge_in_training(draws: Draws, run: Checkpoint | None = None) -> Evidence:
     runs = numbers_about(run)
     return Evidence(
         truth=(
-            mean_is("share of a random bridge in the middle", random, chance_mean(k, r, d) / r),
+            mean_is("share of a random bridge in the middle", random, kernel_null_mean(k, r, d) / r),
             at_most("largest p-value of a gap", _most(runs, "gap_p_value"), 0.001),
             at_least("least ratio of first to second value", _least(runs, "top_ratio"), 1.2),
             at_most("most of the middle beyond chance", _most(runs, "medium_excess"), -0.15),

@@ -1,20 +1,15 @@
-"""Subspaces of R^d: bases, angles, distances, kernels and what chance gives for each. Pure torch; knows no model."""
+"""Subspaces of R^d: bases, angles, distances, kernels and what the null gives for each. Pure torch; knows no model."""
 
 from headspan.subspaces.angles import (
+    NullAngles,
+    null_space_angles,
     pairwise_principal_angles,
     principal_angles,
     principal_cosines,
     principal_sines,
+    shared_null_dimension,
 )
-from headspan.subspaces.bases import numerical_rank, orthonormal_basis, random_subspaces
-from headspan.subspaces.chance import (
-    chance_mean,
-    chance_variance,
-    log_lower_tail,
-    log_upper_tail,
-    lower_tail,
-    upper_tail,
-)
+from headspan.subspaces.bases import orthonormal_basis, random_subspaces
 from headspan.subspaces.distances import (
     binet_cauchy_distance,
     chordal_distance,
@@ -25,29 +20,38 @@ from headspan.subspaces.distances import (
     spectral_distance,
 )
 from headspan.subspaces.factored import Factored
+from headspan.subspaces.kernel_null import (
+    kernel_null_mean,
+    kernel_null_variance,
+    log_lower_tail,
+    log_upper_tail,
+    lower_tail,
+    upper_tail,
+)
 from headspan.subspaces.kernels import projection_kernel, projection_kernel_table, projection_kernels
 from headspan.subspaces.lattice import complement, intersection, null_space, project, subspace_sum
-from headspan.subspaces.null_angles import NullAngles, null_space_angles, shared_null_dimension
-from headspan.subspaces.overlap import pairwise_squared_overlap, squared_overlap_table, squared_overlaps
-from headspan.subspaces.random_angles import AngleChance, angle_chance, random_principal_angles
+from headspan.subspaces.overlap import squared_overlap_table, squared_overlaps
+from headspan.subspaces.random_angles import AngleNull, angle_null, random_principal_angles
+from headspan.subspaces.rank import default_tolerance, numerical_rank, spectrum_rank
 from headspan.subspaces.spectra import product_singular_values, singular_values, symmetric_eigenvalues
-from headspan.subspaces.subspace import Subspace, concatenated
+from headspan.subspaces.subspace import Subspace, concatenate
 
 __all__ = [
-    "AngleChance",
+    "AngleNull",
     "Factored",
     "NullAngles",
     "Subspace",
-    "angle_chance",
+    "angle_null",
     "binet_cauchy_distance",
-    "chance_mean",
-    "chance_variance",
     "chordal_distance",
     "complement",
-    "concatenated",
+    "concatenate",
+    "default_tolerance",
     "fubini_study_distance",
     "grassmann_distance",
     "intersection",
+    "kernel_null_mean",
+    "kernel_null_variance",
     "log_lower_tail",
     "log_upper_tail",
     "lower_tail",
@@ -56,7 +60,6 @@ __all__ = [
     "numerical_rank",
     "orthonormal_basis",
     "pairwise_principal_angles",
-    "pairwise_squared_overlap",
     "principal_angles",
     "principal_cosines",
     "principal_sines",
@@ -72,6 +75,7 @@ __all__ = [
     "shared_null_dimension",
     "singular_values",
     "spectral_distance",
+    "spectrum_rank",
     "squared_overlap_table",
     "squared_overlaps",
     "subspace_sum",

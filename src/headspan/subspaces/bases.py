@@ -1,7 +1,7 @@
 """Orthonormal bases of column spans, with the rank decided by an explicit tolerance.
 
 The rank of A is the number of singular values above tolerance * (largest singular value). An SVD always decides it, but
-costs several times a QR. So cheaper factorisations go first and are kept where they *certify* full rank:
+costs several times a QR. So cheaper factorizations go first and are kept where they *certify* full rank:
 
 1. Cholesky-QR: A^T A = R^T R, Q = A R^-1. All work is in matrix products. It leaves a defect of about eps cond(A)^2 in
    Q^T Q: about as much as Householder's where cond(A) < 10, which a bound shows for three heads of GPT-2 in four. The
@@ -19,73 +19,30 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from headspan.errors import ShapeError
-from headspan.subspaces.precision import epsilon, promoted, require_finite
+from headspan.errors import ArgumentError
+from headspan.subspaces.precision import epsilon
+from headspan.subspaces.rank import checked_matrix, spectrum_rank
 from headspan.subspaces.subspace import Subspace
 from headspan.threads import one_thread
 
 Method = Literal["auto", "cholesky", "qr", "svd"]
-Factorisation = Callable[[Tensor, float], tuple[Tensor, Tensor]]
+Factorization = Callable[[Tensor, float], tuple[Tensor, Tensor]]
 
 _BLOCK_ENTRIES = 2**21
 _ONE_PASS_CONDITION = 10.0
 
 
-def default_tolerance(A: Float[Tensor, "*batch d p"]) -> float:
-    """max(d, p) * eps: what rounding alone can leave of a zero singular value, relative to the largest."""
-    return max(A.shape[-2:]) * epsilon(promoted(A))
-
-
-def _checked(A: Tensor, tolerance: float | None) -> tuple[Tensor, float]:
-    if A.ndim < 2:
-        raise ShapeError(f"a matrix needs shape [..., d, p], found {tuple(A.shape)}")
-    A = promoted(A, "matrix")
-    require_finite(A, "matrix")
-    tolerance = default_tolerance(A) if tolerance is None else tolerance
-    if not 0 <= tolerance < 1:
-        raise ShapeError(
-            f"tolerance is relative to the largest singular value and needs 0 <= it < 1, found {tolerance}"
-        )
-    return A, tolerance
-
-
-@one_thread()
-def numerical_rank(A: Float[Tensor, "*batch d p"], tolerance: float | None = None) -> Int[Tensor, "*batch"]:
-    """The number of singular values above `tolerance` times the largest one.
-
-    Parameters
-    ----------
-    A
-        [..., d, p], real.
-    tolerance
-        Relative to the largest singular value; default max(d, p) * eps.
-
-    Returns
-    -------
-    Tensor
-        [...], int64, in [0, min(d, p)]. A random matrix has rank min(d, p); a zero matrix has rank 0.
-    """
-    A, tolerance = _checked(A, tolerance)
-    return _rank_of_spectrum(torch.linalg.svdvals(A), tolerance)
-
-
-def _rank_of_spectrum(sigma: Tensor, tolerance: float) -> Tensor:
-    if sigma.shape[-1] == 0:
-        return torch.zeros(sigma.shape[:-1], dtype=torch.int64, device=sigma.device)
-    return (sigma > tolerance * sigma[..., :1]).sum(-1)
-
-
-def _in_blocks(factorisation: Factorisation) -> Factorisation:
-    """The factorisation of a batch, in blocks that keep LAPACK's scratch memory bounded, on one thread."""
+def _in_blocks(factorization: Factorization) -> Factorization:
+    """The factorization of a batch, in blocks that keep LAPACK's scratch memory bounded, on one thread."""
 
     @one_thread()
     def blockwise(A: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
         batch, (d, p) = A.shape[:-2], A.shape[-2:]
         members, block = A.reshape(batch.numel(), d, p), max(1, _BLOCK_ENTRIES // max(1, d * p))
-        parts = [factorisation(members[i : i + block], tolerance) for i in range(0, max(1, len(members)), block)]
+        parts = [factorization(members[i : i + block], tolerance) for i in range(0, max(1, len(members)), block)]
         bases, verdicts = (torch.cat(column) for column in zip(*parts, strict=True))
         return bases.reshape(*batch, d, min(d, p)), verdicts.reshape(batch)
 
@@ -152,7 +109,7 @@ def _householder_qr(A: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
 def _svd_basis(A: Tensor, tolerance: float) -> tuple[Tensor, Tensor]:
     """Left singular vectors with the columns beyond the rank set to zero, and the rank."""
     U, sigma, _ = torch.linalg.svd(A, full_matrices=False)
-    rank = _rank_of_spectrum(sigma, tolerance)
+    rank = spectrum_rank(sigma, tolerance)
     return U * _kept(rank, U.shape[-1]).to(U.dtype)[..., None, :], rank
 
 
@@ -160,7 +117,7 @@ def _kept(rank: Tensor, width: int) -> Tensor:
     return torch.arange(width, device=rank.device) < rank[..., None]
 
 
-_STEPS: dict[str, tuple[Factorisation, ...]] = {
+_STEPS: dict[str, tuple[Factorization, ...]] = {
     "auto": (_cholesky_qr, _householder_qr),
     "cholesky": (_cholesky_qr,),
     "qr": (_householder_qr,),
@@ -180,24 +137,24 @@ def orthonormal_basis(
     tolerance
         A singular value counts if it exceeds tolerance * (the largest); default max(d, p) * eps.
     method
-        The factorisation to begin with, see the module's text. Same span and rank for all, different bases of it.
+        The factorization to begin with, see the module's text. Same span and rank for all, different bases of it.
 
     Returns
     -------
     Subspace
-        basis [..., d, min(d, p)] with zero columns beyond the rank, and rank [...]. The span has rank p by chance.
+        basis [..., d, min(d, p)] with zero columns beyond the rank, and rank [...]. A random matrix has rank p.
 
     References
     ----------
     Yamamoto, Nakatsukasa, Yanagisawa, Fukaya (2015), Roundoff error analysis of the CholeskyQR2 algorithm.
     """
     if method not in _STEPS:
-        raise ShapeError(f"method needs to be one of {sorted(_STEPS)}, found {method!r}")
-    A, tolerance = _checked(A, tolerance)
+        raise ArgumentError(f"method needs to be one of {sorted(_STEPS)}, found {method!r}")
+    A, tolerance = checked_matrix(A, tolerance)
     return Subspace(*_basis_and_rank(A, tolerance, _STEPS[method]))
 
 
-def _basis_and_rank(A: Tensor, tolerance: float, steps: tuple[Factorisation, ...]) -> tuple[Tensor, Tensor]:
+def _basis_and_rank(A: Tensor, tolerance: float, steps: tuple[Factorization, ...]) -> tuple[Tensor, Tensor]:
     """Bases and ranks of [..., d, p], each member by the first step that can be trusted with it."""
     d, p = A.shape[-2:]
     # Full column rank cannot be certified for a wide matrix: p > d columns are dependent whatever they are.
@@ -240,7 +197,7 @@ def random_subspaces(
     Mezzadri (2007), How to generate random matrices from the classical compact groups.
     """
     if not 0 <= p <= d:
-        raise ShapeError(f"a {p}-dimensional subspace of R^{d} needs 0 <= p <= d")
+        raise ArgumentError(f"a {p}-dimensional subspace of R^{d} needs 0 <= p <= d")
     generator = torch.Generator(device).manual_seed(seed) if isinstance(seed, int) else seed
     Q, R = torch.linalg.qr(torch.randn(*shape, d, p, generator=generator, dtype=dtype, device=device))
     # QR fixes signs by its own convention; giving each column the sign of R's diagonal makes the frame Haar too.

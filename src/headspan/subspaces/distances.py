@@ -21,15 +21,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.errors import ShapeError
-from headspan.subspaces.precision import epsilon, promoted
+from headspan.errors import ArgumentError
+from headspan.subspaces.precision import epsilon, promote
 
 
 def _checked(theta: Tensor) -> Tensor:
-    theta = promoted(theta, "angles")
+    theta = promote(theta, "angles")
     slack = 4 * epsilon(theta)
     if bool(((theta < 0) | (theta > math.pi / 2 + slack)).any()):
-        raise ShapeError("principal angles need to be in [0, pi/2] radians, found others; degrees must be converted")
+        raise ArgumentError(
+            f"principal angles need to be in [0, pi/2] radians, found {float(theta.nan_to_num().min()):.4g} to "
+            f"{float(theta.nan_to_num().max()):.4g}; degrees must be converted"
+        )
     return theta
 
 
@@ -56,7 +59,7 @@ def grassmann_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batc
     Returns
     -------
     Tensor
-        [...], in [0, sqrt(k) pi/2]. By chance see `random_angles.angle_chance`; 13.82 for 128 dimensions in R^768.
+        [...], in [0, sqrt(k) pi/2]. By chance see `random_angles.angle_null`; 13.82 for 128 dimensions in R^768.
     """
     return _total(_checked(theta) ** 2).sqrt()
 
@@ -91,7 +94,7 @@ def projection_distance(theta: Float[Tensor, "*batch k"], norm: Literal["fro", "
         return math.sqrt(2) * chordal_distance(theta)
     if norm == "2":
         return torch.sin(_largest(_checked(theta)))
-    raise ShapeError(f"norm needs to be 'fro' or '2', found {norm!r}")
+    raise ArgumentError(f"norm needs to be 'fro' or '2', found {norm!r}")
 
 
 def fubini_study_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:

@@ -18,7 +18,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from headspan.errors import ShapeError
-from headspan.subspaces.precision import promoted
+from headspan.subspaces.precision import promote
 from headspan.threads import one_thread
 
 
@@ -44,7 +44,7 @@ class Factored:
                 f"found {tuple(self.A.shape)} and {tuple(self.B.shape)}"
             )
         for name in ("A", "B"):
-            object.__setattr__(self, name, promoted(getattr(self, name), f"factor {name}"))
+            object.__setattr__(self, name, promote(getattr(self, name), f"factor {name}"))
         if self.A.dtype != self.B.dtype or self.A.device != self.B.device:
             raise ShapeError(
                 f"both factors need one dtype and device, found {self.A.dtype} on {self.A.device} "

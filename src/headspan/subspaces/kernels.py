@@ -2,7 +2,7 @@
 
 PK(U, V) = ||U^T V||_F^2 = sum of cos^2 of the principal angles = <U U^T, V V^T>. It depends on the two subspaces only,
 not on their bases. The work is done in `overlap`; here ranks are honoured: a subspace of rank 0 has no kernel (NaN, and
-not 0, which would say "orthogonal"), and the normalisation divides by the true dimensions.
+not 0, which would say "orthogonal"), and the normalization divides by the true dimensions.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from headspan.subspaces.staircase import require_layers
 from headspan.subspaces.subspace import Subspace
 
 
-def honest_kernel(table: Tensor, src: Tensor, dst: Tensor, normalised: bool) -> Tensor:
+def checked_kernel(table: Tensor, src: Tensor, dst: Tensor, normalized: bool) -> Tensor:
     """NaN at rank 0, rounding above min(p, q) clipped, divided by sqrt(pq) if asked."""
     p, q = src[:, None].to(table.dtype), dst[None, :].to(table.dtype)
     p, q = torch.where(p > 0, p, torch.nan), torch.where(q > 0, q, torch.nan)
     table = torch.where((p * q).isnan(), torch.nan, table)
     limit = torch.minimum(p, q)
     table = clip_rounding(table, 0.0, limit, 256 * epsilon(table) * limit, "projection kernel")
-    return table / (p * q).sqrt() if normalised else table
+    return table / (p * q).sqrt() if normalized else table
 
 
 def projection_kernel(
     S: Subspace,
     T: Subspace,
     *,
-    normalised: bool = False,
+    normalized: bool = False,
     src_layer: Int[Tensor, " _n"] | None = None,
     dst_layer: Int[Tensor, " _m"] | None = None,
     algorithm: Algorithm = "auto",
@@ -45,17 +45,17 @@ def projection_kernel(
     ----------
     S, T
         One-axis batches of n sources and m destinations in one R^d.
-    normalised
+    normalized
         Divide by sqrt(pq), with the true dimensions p and q of each pair.
     src_layer, dst_layer
         If given, pairs without src_layer < dst_layer are not computed and are NaN.
     algorithm, memory
-        As for `overlap.pairwise_squared_overlap`.
+        As for `overlap.squared_overlaps`.
 
     Returns
     -------
     Tensor
-        [n, m], in [max(0, p + q - d), min(p, q)], pq/d by chance (sd: `chance.chance_variance`); normalised in [0, 1],
+        [n, m], in [max(0, p + q - d), min(p, q)], pq/d by chance (sd: `kernel_null`); normalized in [0, 1],
         sqrt(pq)/d by chance. NaN where a rank is 0.
 
     References
@@ -67,7 +67,7 @@ def projection_kernel(
     return projection_kernels(
         S,
         [T],
-        normalised=normalised,
+        normalized=normalized,
         src_layer=src_layer,
         dst_layers=dst_layers,
         algorithm=algorithm,
@@ -79,7 +79,7 @@ def projection_kernels(
     S: Subspace,
     Ts: Sequence[Subspace],
     *,
-    normalised: bool = False,
+    normalized: bool = False,
     src_layer: Int[Tensor, " _n"] | None = None,
     dst_layers: Sequence[Int[Tensor, " _m"]] | None = None,
     algorithm: Algorithm = "auto",
@@ -93,7 +93,7 @@ def projection_kernels(
         One-axis batches in one R^d; a role of a model each, say.
     src_layer, dst_layers
         Layer of each source, and of each member of every batch of `Ts`.
-    normalised, algorithm, memory
+    normalized, algorithm, memory
         As for `projection_kernel`.
 
     Returns
@@ -105,13 +105,13 @@ def projection_kernels(
     tables = squared_overlaps(
         S.basis, bases, src_layer=src_layer, dst_layers=dst_layers, algorithm=algorithm, memory=memory
     )
-    return tuple(honest_kernel(table, S.rank, T.rank, normalised) for table, T in zip(tables, Ts, strict=True))
+    return tuple(checked_kernel(table, S.rank, T.rank, normalized) for table, T in zip(tables, Ts, strict=True))
 
 
 def projection_kernel_table(
     S: Subspace,
     *,
-    normalised: bool = False,
+    normalized: bool = False,
     layer: Int[Tensor, " _n"] | None = None,
     algorithm: Algorithm = "auto",
     memory: int = DEFAULT_MEMORY,
@@ -121,8 +121,8 @@ def projection_kernel_table(
     Parameters
     ----------
     S
-        A one-axis batch. With `concatenated` roles this one table holds every pairing of roles.
-    normalised, algorithm, memory
+        A one-axis batch. With `concatenate` roles this one table holds every pairing of roles.
+    normalized, algorithm, memory
         As for `projection_kernel`.
     layer
         Layer of each member. If given, pairs without layer[row] < layer[column] are NaN; the half of the table that
@@ -131,11 +131,11 @@ def projection_kernel_table(
     Returns
     -------
     Tensor
-        [n, n], exactly symmetric without `layer`; diagonal p (normalised 1), elsewhere as `projection_kernel`.
+        [n, n], exactly symmetric without `layer`; diagonal p (normalized 1), elsewhere as `projection_kernel`.
     """
     require_layers(layer, S.rank.numel(), "src")
-    table = honest_kernel(
-        squared_overlap_table(S.basis, algorithm=algorithm, memory=memory), S.rank, S.rank, normalised
+    table = checked_kernel(
+        squared_overlap_table(S.basis, algorithm=algorithm, memory=memory), S.rank, S.rank, normalized
     )
     if layer is None:
         return table

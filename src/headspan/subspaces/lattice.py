@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headspan.errors import ShapeError
 from headspan.subspaces.bases import orthonormal_basis
-from headspan.subspaces.precision import common_dtype, epsilon, promoted
+from headspan.subspaces.precision import common_dtype, epsilon, promote
 from headspan.subspaces.subspace import Subspace
 
 
@@ -153,7 +153,7 @@ def project(x: Float[Tensor, "*batch_n d"], S: Subspace) -> Float[Tensor, "*out 
     """
     if x.shape[-1] != S.ambient:
         raise ShapeError(f"vectors need {S.ambient} entries to be projected in R^{S.ambient}, found {x.shape[-1]}")
-    rows, U = common_dtype(promoted(x, "vectors"), S.basis)
+    rows, U = common_dtype(promote(x, "vectors"), S.basis)
     rows = rows[None] if x.ndim == 1 else rows
     image = (rows @ U) @ U.mT
     return image.squeeze(-2) if x.ndim == 1 else image

@@ -25,12 +25,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headspan.errors import MemoryBudgetError, ShapeError
+from headspan.errors import ArgumentError, MemoryBudgetError, ShapeError
 from headspan.subspaces.precision import DEFAULT_MEMORY, clip_rounding, common_dtype, epsilon
 from headspan.subspaces.staircase import (
     Staircase,
     Step,
-    composing,
+    composing_pairs,
     full_table,
     require_layers,
     upper_triangle,
@@ -195,7 +195,7 @@ def _checked_factors(A: Tensor, Bs: Sequence[Tensor], algorithm: str) -> tuple[T
                 f"found {tuple(A.shape)} and {tuple(B.shape)}"
             )
     if algorithm not in ("auto", "gram", "projector"):
-        raise ShapeError(f"algorithm needs to be 'auto', 'gram' or 'projector', found {algorithm!r}")
+        raise ArgumentError(f"algorithm needs to be 'auto', 'gram' or 'projector', found {algorithm!r}")
     A, *rest = common_dtype(A, *Bs)
     return A, rest
 
@@ -207,38 +207,6 @@ def _gram_rows(A: Tensor, B: Tensor, memory: int) -> int:
     return max(1, min(_GRAM_SIDE // p, room // (p * (d + 2 * q))))
 
 
-def pairwise_squared_overlap(
-    A: Float[Tensor, "n d p"],
-    B: Float[Tensor, "m _d q"],
-    *,
-    src_layer: Int[Tensor, " _n"] | None = None,
-    dst_layer: Int[Tensor, " _m"] | None = None,
-    algorithm: Algorithm = "auto",
-    memory: int = DEFAULT_MEMORY,
-) -> Float[Tensor, "n m"]:
-    """||A_i^T B_j||_F^2 for every pair, or for the composing pairs only.
-
-    Parameters
-    ----------
-    A, B
-        [n, d, p] and [m, d, q]: orthonormal bases, for which this is the projection kernel, or any other factors
-        (a composition score takes the reduced factors of the two circuits).
-    src_layer, dst_layer
-        Layer of each member. If given, only pairs with src_layer < dst_layer are computed, the others are NaN.
-    algorithm
-        "gram", "projector" (see the module's text), or "auto": the cheaper by operation count.
-    memory
-        Scratch space in bytes, inputs and result not counted.
-
-    Returns
-    -------
-    Tensor
-        [n, m], >= 0. Bases: in [0, min(p, q)] and pq/d by chance. In general ||A||_F^2 ||B||_F^2 / d by chance.
-    """
-    dst_layers = None if dst_layer is None else [dst_layer]
-    return squared_overlaps(A, [B], src_layer=src_layer, dst_layers=dst_layers, algorithm=algorithm, memory=memory)[0]
-
-
 def squared_overlaps(
     A: Float[Tensor, "n d p"],
     Bs: Sequence[Float[Tensor, "_m _d _q"]],
@@ -248,33 +216,38 @@ def squared_overlaps(
     algorithm: Algorithm = "auto",
     memory: int = DEFAULT_MEMORY,
 ) -> tuple[Float[Tensor, "n _"], ...]:
-    """`pairwise_squared_overlap` of one batch with each of several, which share the work done on that one.
+    """||A_i^T B_j||_F^2 for every pair of one batch with each of several, which share the work done on that one.
 
     Parameters
     ----------
     A, Bs
-        [n, d, p], and any number of [m, d, q], whose m and q may differ.
+        [n, d, p], and any number of [m, d, q], whose m and q may differ: orthonormal bases, for which this is the
+        projection kernel, or any other factors (a composition score takes the reduced factors of the two circuits).
     src_layer, dst_layers
-        Layer of each member of A, and of each member of every batch of `Bs`.
-    algorithm, memory
-        As for `pairwise_squared_overlap`.
+        Layer of each member of A, and of each member of every batch of `Bs`. If given, only pairs with
+        src_layer < dst_layer are computed, the others are NaN.
+    algorithm
+        "gram", "projector" (see the module's text), or "auto": the cheaper by operation count.
+    memory
+        Scratch space in bytes, inputs and result not counted.
 
     Returns
     -------
     tuple of Tensor
-        [n, m] for each batch of `Bs`.
+        [n, m] for each batch of `Bs`, >= 0. Bases: in [0, min(p, q)] and pq/d under the null of a random rotation. In
+        general ||A||_F^2 ||B||_F^2 / d.
     """
     A, Bs = _checked_factors(A, Bs, algorithm)
     if src_layer is None and dst_layers is None:
         return tuple(_overlaps(A, Bs, [full_table(len(A), len(B)) for B in Bs], algorithm, memory))
     if src_layer is None or dst_layers is None:
-        raise ShapeError("src_layer and dst_layer are needed together, found only one of them")
+        raise ArgumentError("src_layer and dst_layer are needed together, found only one of them")
     require_layers(src_layer, len(A), "src")
     for B, layer in zip(Bs, dst_layers, strict=True):
         require_layers(layer, len(B), "dst")
     A, src, back = _sorted_by_layer(A, src_layer)
     readers = [_sorted_by_layer(B, layer) for B, layer in zip(Bs, dst_layers, strict=True)]
-    stairs = [composing(src, dst) for _, dst, _ in readers]
+    stairs = [composing_pairs(src, dst) for _, dst, _ in readers]
     tables = _overlaps(A, [B for B, _, _ in readers], stairs, algorithm, memory)
     return tuple(
         torch.where(src[:, None] < dst, table, torch.nan)[back][:, dst_back]
@@ -302,12 +275,13 @@ def squared_overlap_table(
     A
         [n, d, p].
     algorithm, memory
-        As for `pairwise_squared_overlap`.
+        As for `squared_overlaps`.
 
     Returns
     -------
     Tensor
-        [n, n], exactly symmetric, >= 0; the diagonal is ||A_i^T A_i||_F^2 (p for a basis), elsewhere p^2/d by chance.
+        [n, n], exactly symmetric, >= 0; the diagonal is ||A_i^T A_i||_F^2 (p for a basis), elsewhere p^2/d on
+        average for random bases.
     """
     A = _checked_factors(A, [A], algorithm)[0]
     table = _overlaps(A, [A], [upper_triangle(len(A))], algorithm, memory)[0].triu()

@@ -18,7 +18,7 @@ from headspan.errors import DegenerateSubspace, ShapeError
 DEFAULT_MEMORY = 256 * 2**20
 
 
-def promoted(x: Tensor, what: str = "tensor") -> Tensor:
+def promote(x: Tensor, what: str = "tensor") -> Tensor:
     """`x` as float32 (from half precision) or unchanged (float32, float64); other dtypes raise."""
     if x.dtype in (torch.float32, torch.float64):
         return x
@@ -29,7 +29,7 @@ def promoted(x: Tensor, what: str = "tensor") -> Tensor:
 
 def common_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All tensors in the widest of their promoted dtypes."""
-    dtype = functools.reduce(torch.promote_types, (promoted(x).dtype for x in tensors))
+    dtype = functools.reduce(torch.promote_types, (promote(x).dtype for x in tensors))
     return tuple(x.to(dtype) for x in tensors)
 
 

@@ -23,7 +23,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from headspan.errors import ShapeError
-from headspan.subspaces.precision import DEFAULT_MEMORY, promoted, require_finite
+from headspan.subspaces.precision import DEFAULT_MEMORY, promote, require_finite
 from headspan.threads import one_thread
 
 SAFE = 1e-12
@@ -59,7 +59,7 @@ def singular_values(A: Float[Tensor, "*batch m n"], memory: int = DEFAULT_MEMORY
     """
     if A.ndim < 2 or min(A.shape[-2:]) < 1:
         raise ShapeError(f"singular values need a matrix [..., m, n] with m, n >= 1, found shape {tuple(A.shape)}")
-    A = promoted(A, "matrix")
+    A = promote(A, "matrix")
     require_finite(A, "matrix")
     tall = A if A.shape[-2] >= A.shape[-1] else A.mT
     batch, k = tall.shape[:-2], tall.shape[-1]
@@ -150,7 +150,7 @@ def product_singular_values(
     Tensor
         float64, >= 0. Independent standard normal factors have a sum of squares of m n r.
     """
-    A, B = promoted(A, "factor A"), promoted(B, "factor B")
+    A, B = promote(A, "factor A"), promote(B, "factor B")
     if A.shape[:-2] != B.shape[:-2] or A.shape[-1] != B.shape[-1] or min(*A.shape[-2:], B.shape[-2]) < 1:
         raise ShapeError(
             f"a product A B^T needs [..., m, r] and [..., n, r], found {tuple(A.shape)} and {tuple(B.shape)}"

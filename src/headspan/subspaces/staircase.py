@@ -83,7 +83,7 @@ def upper_triangle(n: int) -> Staircase:
     return _staircase(range(n), n)
 
 
-def composing(src_layer: Int[Tensor, " n"], dst_layer: Int[Tensor, " m"]) -> Staircase:
+def composing_pairs(src_layer: Int[Tensor, " n"], dst_layer: Int[Tensor, " m"]) -> Staircase:
     """Pairs with src_layer < dst_layer; both must be sorted ascending."""
     first = torch.searchsorted(dst_layer.contiguous(), src_layer.contiguous(), right=True).tolist()
     return _staircase(first, len(dst_layer))

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from headspan.errors import DegenerateSubspace, ShapeError
-from headspan.subspaces.precision import epsilon, promoted, require_finite
+from headspan.subspaces.precision import epsilon, promote, require_finite
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Subspace:
     @classmethod
     def from_orthonormal(cls, U: Float[Tensor, "*batch d p"]) -> Subspace:
         """Wrap columns that are orthonormal already; raises if they are not (up to rounding)."""
-        U = promoted(U, "basis")
+        U = promote(U, "basis")
         require_finite(U, "basis")
         d, p = U.shape[-2:]
         defect = (U.mT @ U - torch.eye(p, dtype=U.dtype, device=U.device)).abs().flatten()
@@ -109,7 +109,7 @@ class Subspace:
         return int(ranks[0]) if ranks else self.width
 
 
-def joined(parts: Sequence[Float[Tensor, "_ d _"]]) -> Float[Tensor, "n d p"]:
+def stack_factors(parts: Sequence[Float[Tensor, "_ d _"]]) -> Float[Tensor, "n d p"]:
     """Several batches in one; narrower members get zero columns, and a single batch is not copied."""
     if len(parts) == 1:
         return parts[0]
@@ -120,18 +120,18 @@ def joined(parts: Sequence[Float[Tensor, "_ d _"]]) -> Float[Tensor, "n d p"]:
     )
 
 
-def concatenated(parts: Sequence[Subspace]) -> Subspace:
+def concatenate(parts: Sequence[Subspace]) -> Subspace:
     """The members of several one-axis batches of one R^d in one batch, in order.
 
     Narrower bases get zero columns, which is the representation of a smaller rank. Stacking the roles of a model this
     way lets one symmetric product serve every pairing of roles.
     """
     if not parts:
-        raise ShapeError("concatenated needs at least one batch of subspaces, found none")
+        raise ShapeError("concatenate needs at least one batch of subspaces, found none")
     shapes = {(part.ambient, len(part.batch_shape)) for part in parts}
     if len(shapes) > 1 or next(iter(shapes))[1] != 1:
         raise ShapeError(
-            "concatenated needs batches with one axis in one R^d, "
+            "concatenate needs batches with one axis in one R^d, "
             f"found bases of shapes {[tuple(part.basis.shape) for part in parts]}; use reshape(-1)"
         )
-    return Subspace(joined([part.basis for part in parts]), torch.cat([part.rank for part in parts]))
+    return Subspace(stack_factors([part.basis for part in parts]), torch.cat([part.rank for part in parts]))

@@ -13,18 +13,17 @@ from headspan.subspaces import (
     Factored,
     Subspace,
     binet_cauchy_distance,
-    chance_mean,
-    chance_variance,
     chordal_distance,
     complement,
     fubini_study_distance,
     grassmann_distance,
     intersection,
+    kernel_null_mean,
+    kernel_null_variance,
     log_lower_tail,
     log_upper_tail,
     null_space_angles,
     orthonormal_basis,
-    pairwise_squared_overlap,
     principal_angles,
     procrustes_distance,
     project,
@@ -34,6 +33,7 @@ from headspan.subspaces import (
     spectral_distance,
     subspace_sum,
 )
+from tests.unit.subspaces.overlaps import pairwise_overlaps
 
 METRICS = (
     grassmann_distance,
@@ -173,9 +173,9 @@ def test_composing_pairs_are_found_in_any_order_of_heads(seed: int, src: list[in
     generator = torch.Generator().manual_seed(seed)
     A, B = (torch.randn(len(layers), 5, 2, generator=generator).double() for layers in (src, dst))
     src_layer, dst_layer = torch.tensor(src), torch.tensor(dst)
-    wanted = torch.where(src_layer[:, None] < dst_layer, pairwise_squared_overlap(A, B), torch.nan)
+    wanted = torch.where(src_layer[:, None] < dst_layer, pairwise_overlaps(A, B), torch.nan)
     for algorithm in ("gram", "projector"):
-        ours = pairwise_squared_overlap(A, B, src_layer=src_layer, dst_layer=dst_layer, algorithm=algorithm)
+        ours = pairwise_overlaps(A, B, src_layer=src_layer, dst_layer=dst_layer, algorithm=algorithm)
         torch.testing.assert_close(ours, wanted, equal_nan=True, atol=1e-11, rtol=0)
 
 
@@ -185,9 +185,11 @@ def test_chance_is_symmetric_and_knows_complements(d: int, data: st.DataObject) 
     share = data.draw(st.floats(0.05, 0.95))
     low, high = max(0, p + q - d), min(p, q)
     t = torch.tensor(low + share * (high - low), dtype=torch.float64)
-    torch.testing.assert_close(chance_mean(p, q, d), chance_mean(q, p, d))
-    torch.testing.assert_close(chance_mean(p, q, d) + chance_mean(d - p, q, d), torch.tensor(float(q)).double())
-    torch.testing.assert_close(chance_variance(p, q, d), chance_variance(d - p, q, d))
+    torch.testing.assert_close(kernel_null_mean(p, q, d), kernel_null_mean(q, p, d))
+    torch.testing.assert_close(
+        kernel_null_mean(p, q, d) + kernel_null_mean(d - p, q, d), torch.tensor(float(q)).double()
+    )
+    torch.testing.assert_close(kernel_null_variance(p, q, d), kernel_null_variance(d - p, q, d))
     torch.testing.assert_close(log_upper_tail(t, p, q, d), log_upper_tail(t, q, p, d))
     if q < d:
         # PK(U, V) = q - PK(complement of U, V): one's upper tail is the other's lower tail.

@@ -10,7 +10,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from headspan.errors import DegenerateSubspace, MemoryBudgetError, ShapeError
+from headspan.errors import ArgumentError, DegenerateSubspace, MemoryBudgetError, ShapeError
 from headspan.subspaces import (
     Subspace,
     complement,
@@ -213,7 +213,7 @@ def test_the_shared_null_dimension_by_chance_is_what_counting_gives(p: int, q: i
 
 def test_null_space_angles_want_the_true_dimensions() -> None:
     theta = torch.tensor([0.1, 0.2])
-    with pytest.raises(ShapeError, match=r"need to be in \[0, d=4\]"):
+    with pytest.raises(ArgumentError, match=r"need to be in \[0, d=4\]"):
         null_space_angles(theta, 4, 5, 2)
     with pytest.raises(ShapeError, match=r"p=3 and q=3 need min\(p, q\) angles, found 2"):
         null_space_angles(theta, 9, 3, 3)

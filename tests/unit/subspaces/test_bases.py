@@ -8,10 +8,10 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
-from headspan.errors import DegenerateSubspace, ShapeError
-from headspan.subspaces import Subspace, concatenated, numerical_rank, orthonormal_basis, random_subspaces
+from headspan.errors import ArgumentError, DegenerateSubspace, ShapeError
+from headspan.subspaces import Subspace, concatenate, numerical_rank, orthonormal_basis, random_subspaces
 from headspan.subspaces.bases import _condition_bound
-from headspan.subspaces.precision import clip_rounding, promoted, require_finite
+from headspan.subspaces.precision import clip_rounding, promote, require_finite
 
 METHODS = ("auto", "cholesky", "qr", "svd")
 
@@ -171,13 +171,13 @@ def test_large_finite_entries_are_not_called_infinite() -> None:
 
 @pytest.mark.parametrize("tolerance", [-1e-3, 1.0])
 def test_a_tolerance_outside_zero_to_one_raises(tolerance: float) -> None:
-    with pytest.raises(ShapeError, match="relative to the largest singular value"):
+    with pytest.raises(ArgumentError, match="relative to the largest singular value"):
         orthonormal_basis(gaussian(5, 3), tolerance=tolerance)
 
 
 def test_integers_raise() -> None:
     with pytest.raises(ShapeError, match=r"needs a real floating dtype, found torch.int64"):
-        promoted(torch.ones(2, dtype=torch.int64), "matrix")
+        promote(torch.ones(2, dtype=torch.int64), "matrix")
 
 
 def test_a_subspace_checks_its_shapes() -> None:
@@ -199,7 +199,7 @@ def test_from_orthonormal_believes_only_orthonormal_columns() -> None:
 
 def test_concatenated_roles_keep_their_projectors_and_ranks() -> None:
     S, T = random_subspaces((2,), 9, 3, seed=0), random_subspaces((3,), 9, 5, seed=1)
-    both = concatenated([S, T])
+    both = concatenate([S, T])
     assert both.rank.tolist() == [3, 3, 5, 5, 5]
     torch.testing.assert_close(projector(both), torch.cat([projector(S), projector(T)]))
 
@@ -207,11 +207,11 @@ def test_concatenated_roles_keep_their_projectors_and_ranks() -> None:
 def test_concatenated_needs_one_space_and_one_axis() -> None:
     S = random_subspaces((2,), 9, 3, seed=0)
     with pytest.raises(ShapeError, match="at least one batch"):
-        concatenated([])
+        concatenate([])
     with pytest.raises(ShapeError, match="one axis in one R"):
-        concatenated([S, random_subspaces((2,), 8, 3, seed=0)])
+        concatenate([S, random_subspaces((2,), 8, 3, seed=0)])
     with pytest.raises(ShapeError, match=r"use reshape\(-1\)"):
-        concatenated([S.reshape(2, 1)])
+        concatenate([S.reshape(2, 1)])
 
 
 def test_random_subspaces_are_uniform_in_first_and_second_moment() -> None:
@@ -227,7 +227,7 @@ def test_the_seed_fixes_random_subspaces() -> None:
     first, again, other = (random_subspaces((2,), 6, 2, seed=s).basis for s in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    with pytest.raises(ShapeError, match="needs 0 <= p <= d"):
+    with pytest.raises(ArgumentError, match="needs 0 <= p <= d"):
         random_subspaces((1,), 3, 4, seed=0)
 
 

@@ -22,9 +22,8 @@ from headspan.subspaces import (
     squared_overlaps,
     subspace_sum,
 )
-from headspan.subspaces.sketched import kernel_estimate, kernel_standard_error
-from headspan.subspaces.slabs import TensorSlabs
-from headspan.subspaces.streamed import streamed_gram, streamed_overlaps
+from headspan.subspaces.sketch import kernel_estimate, kernel_standard_error
+from headspan.subspaces.slabs import TensorSlabs, slab_gram, slab_overlaps
 
 CPU = torch.device("cpu")
 A = torch.randn(5, 30, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -35,7 +34,7 @@ S, T = (orthonormal_basis(factors) for factors in (A, B))
 
 def streamed() -> Tensor:
     size_A, size_B = (torch.linalg.matrix_norm(factors.mT @ factors) for factors in (A, B))
-    return streamed_overlaps(TensorSlabs(A, 7), [TensorSlabs(B, 7)], sizes=(size_A, [size_B]), memory=10**6)[0]
+    return slab_overlaps(TensorSlabs(A, 7), [TensorSlabs(B, 7)], sizes=(size_A, [size_B]), memory=10**6)[0]
 
 
 KERNELS: dict[str, Callable[[], Tensor]] = {
@@ -48,7 +47,7 @@ KERNELS: dict[str, Callable[[], Tensor]] = {
     "composing pairs": lambda: projection_kernel(S, T, src_layer=LAYER, dst_layer=LAYER),
     "projection_kernel_table": lambda: projection_kernel_table(S),
     "streamed projector": streamed,
-    "streamed gram": lambda: streamed_gram(TensorSlabs(A, 7), TensorSlabs(B, 7), 10**6),
+    "streamed gram": lambda: slab_gram(TensorSlabs(A, 7), TensorSlabs(B, 7), 10**6),
     "singular_values": lambda: singular_values(A),
     "product_singular_values": lambda: product_singular_values(A, A),
     "kernel_estimate": lambda: kernel_estimate(A[..., 0], A[:, :1, 0], A[:1, :, 0], 9),

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
 from headspan.subspaces import (
-    angle_chance,
+    angle_null,
     binet_cauchy_distance,
     chordal_distance,
     fubini_study_distance,
@@ -122,7 +122,7 @@ def test_chordal_distance_by_chance_is_k_minus_pq_over_d() -> None:
 
 def test_random_128_dimensional_subspaces_of_gpt2_lie_13_82_apart() -> None:
     """Golden: shared/reference/affinity.md, Grassmann distance of random 128-dimensional spaces in R^768."""
-    chance = angle_chance(768, 128, 128, draws=48, seed=1)
+    chance = angle_null(768, 128, 128, draws=48, seed=1)
     assert chance.grassmann_mean == pytest.approx(13.82, abs=0.01)
     direct = grassmann_distance(
         principal_angles(random_subspaces((2,), 768, 128, 0), random_subspaces((2,), 768, 128, 1))
@@ -148,14 +148,14 @@ def test_float32_distances_are_right_to_float32() -> None:
 
 
 def test_degrees_are_refused() -> None:
-    with pytest.raises(ShapeError, match="degrees must be converted"):
+    with pytest.raises(ArgumentError, match="degrees must be converted"):
         grassmann_distance(torch.tensor([30.0]))
-    with pytest.raises(ShapeError, match=r"in \[0, pi/2\] radians"):
+    with pytest.raises(ArgumentError, match=r"in \[0, pi/2\] radians"):
         chordal_distance(torch.tensor([-0.1]))
 
 
 def test_an_unknown_norm_is_refused() -> None:
-    with pytest.raises(ShapeError, match="'fro' or '2'"):
+    with pytest.raises(ArgumentError, match="'fro' or '2'"):
         projection_distance.__wrapped__(
             torch.tensor([0.1]), norm="max"
         )  # past the annotation, which already forbids it

@@ -11,14 +11,13 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from headspan.errors import DegenerateSubspace, MemoryBudgetError, ShapeError
+from headspan.errors import ArgumentError, DegenerateSubspace, MemoryBudgetError, ShapeError
 from headspan.subspaces import (
     Subspace,
-    chance_mean,
-    chance_variance,
-    concatenated,
+    concatenate,
+    kernel_null_mean,
+    kernel_null_variance,
     orthonormal_basis,
-    pairwise_squared_overlap,
     principal_cosines,
     projection_kernel,
     projection_kernel_table,
@@ -28,7 +27,8 @@ from headspan.subspaces import (
     squared_overlaps,
 )
 from headspan.subspaces.overlap import projector_is_cheaper
-from headspan.subspaces.staircase import composing, full_table, upper_triangle
+from headspan.subspaces.staircase import composing_pairs, full_table, upper_triangle
+from tests.unit.subspaces.overlaps import pairwise_overlaps
 
 ALGORITHMS = ("gram", "projector")
 
@@ -49,7 +49,7 @@ def factors(n: int, d: int, p: int, seed: int = 0) -> Tensor:
 )
 def test_overlaps_are_the_naive_norms(algorithm: str, n: int, m: int, d: int, p: int, q: int) -> None:
     A, B = factors(n, d, p), factors(m, d, q, seed=1)
-    torch.testing.assert_close(pairwise_squared_overlap(A, B, algorithm=algorithm), naive(A, B), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(pairwise_overlaps(A, B, algorithm=algorithm), naive(A, B), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -65,14 +65,14 @@ def test_the_symmetric_table_is_the_full_table(algorithm: str, n: int) -> None:
 @pytest.mark.parametrize("memory", [900, 5_000, 100_000])
 def test_the_memory_budget_does_not_change_the_result(algorithm: str, memory: int) -> None:
     A, B = factors(20, 33, 1), factors(15, 33, 1, seed=1)
-    ours = pairwise_squared_overlap(A, B, algorithm=algorithm, memory=memory * (6 if algorithm == "gram" else 1))
+    ours = pairwise_overlaps(A, B, algorithm=algorithm, memory=memory * (6 if algorithm == "gram" else 1))
     torch.testing.assert_close(ours, naive(A, B), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("algorithm", "message"), [("gram", "one tile of overlaps"), ("projector", "one entry of 6")])
 def test_an_impossible_budget_is_refused(algorithm: str, message: str) -> None:
     with pytest.raises(MemoryBudgetError, match=message):
-        pairwise_squared_overlap(factors(3, 9, 2), factors(3, 9, 2), algorithm=algorithm, memory=40)
+        pairwise_overlaps(factors(3, 9, 2), factors(3, 9, 2), algorithm=algorithm, memory=40)
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, "auto"])
@@ -85,7 +85,7 @@ def test_only_composing_pairs_are_computed_in_whatever_order_the_heads_come(
     src_layer = src_layer[torch.randperm(len(src_layer), generator=generator)]
     dst_layer = dst_layer[torch.randperm(len(dst_layer), generator=generator)]
     A, B = factors(len(src_layer), 10, 2), factors(len(dst_layer), 10, 2, seed=1)
-    ours = pairwise_squared_overlap(A, B, src_layer=src_layer, dst_layer=dst_layer, algorithm=algorithm)
+    ours = pairwise_overlaps(A, B, src_layer=src_layer, dst_layer=dst_layer, algorithm=algorithm)
     wanted = torch.where(src_layer[:, None] < dst_layer, naive(A, B), torch.nan)
     torch.testing.assert_close(ours, wanted, rtol=1e-12, atol=1e-12, equal_nan=True)
 
@@ -95,7 +95,7 @@ def test_composing_pairs_of_one_batch_with_itself_are_those_of_two_copies(algori
     layer = torch.arange(9).repeat_interleave(10)
     A = factors(90, 10, 2)
     same, copy = (
-        pairwise_squared_overlap(A, B, src_layer=layer, dst_layer=layer, algorithm=algorithm) for B in (A, A.clone())
+        pairwise_overlaps(A, B, src_layer=layer, dst_layer=layer, algorithm=algorithm) for B in (A, A.clone())
     )
     torch.testing.assert_close(same, copy, rtol=1e-12, atol=1e-12, equal_nan=True)
     assert int((~same.isnan()).sum()) == 36 * 100
@@ -120,13 +120,13 @@ def test_several_batches_at_once_have_the_overlaps_of_each_alone(algorithm: str,
 def test_several_kernels_at_once_honour_each_batchs_ranks() -> None:
     S, T = (orthonormal_basis(factors(3, 10, p, seed=p)) for p in (4, 2))
     zero = orthonormal_basis(torch.zeros(2, 10, 3, dtype=torch.float64))
-    for table, other in zip(projection_kernels(S, [T, zero, S], normalised=True), (T, zero, S), strict=True):
-        torch.testing.assert_close(table, projection_kernel(S, other, normalised=True), equal_nan=True)
+    for table, other in zip(projection_kernels(S, [T, zero, S], normalized=True), (T, zero, S), strict=True):
+        torch.testing.assert_close(table, projection_kernel(S, other, normalized=True), equal_nan=True)
 
 
 def test_the_staircase_of_gpt2_skips_nearly_all_pairs_that_cannot_compose() -> None:
     layer = torch.arange(12).repeat_interleave(12)
-    stairs = composing(layer, layer)
+    stairs = composing_pairs(layer, layer)
     assert (stairs.rows, stairs.first_column, stairs.area) == (132, 12, 9504)
     assert full_table(144, 144).area == 144**2
     assert full_table(144, 144).is_rectangle
@@ -139,7 +139,7 @@ def test_the_staircase_of_gpt2_skips_nearly_all_pairs_that_cannot_compose() -> N
 def test_steps_cover_every_wanted_pair_once(rows: int) -> None:
     src, dst = torch.tensor([0, 0, 1, 3, 3, 3, 4, 7, 9]), torch.tensor([0, 1, 1, 2, 4, 5, 5, 8])
     for stairs, wanted in (
-        (composing(src, dst), src[:, None] < dst),
+        (composing_pairs(src, dst), src[:, None] < dst),
         (upper_triangle(9), torch.ones(9, 9).triu() > 0),
         (full_table(9, 7), torch.ones(9, 7) > 0),
         (full_table(0, 7), torch.ones(0, 7) > 0),
@@ -165,13 +165,13 @@ def test_auto_takes_the_algorithm_the_model_names(monkeypatch: pytest.MonkeyPatc
             patch.setattr("headspan.subspaces.overlap.projector_is_cheaper", lambda *_, c=cheaper: c)
             patch.delattr(f"headspan.subspaces.overlap.{name}")
             with pytest.raises(NameError, match=name):
-                pairwise_squared_overlap(A, A)
+                pairwise_overlaps(A, A)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_orthogonal_factors_never_overlap_negatively(algorithm: str) -> None:
     Q = torch.linalg.qr(factors(20, 40, 40)).Q.float()
-    table = pairwise_squared_overlap(Q[:, :, :20], Q[:, :, 20:], algorithm=algorithm)
+    table = pairwise_overlaps(Q[:, :, :20], Q[:, :, 20:], algorithm=algorithm)
     assert float(table.min()) >= 0
     assert float(table.diagonal().max()) < 20 * 40 * 1.2e-7
 
@@ -182,17 +182,17 @@ def test_a_negative_overlap_larger_than_rounding_raises(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("headspan.subspaces.overlap._projector_overlap", broken)
     with pytest.raises(DegenerateSubspace, match="squared overlap must stay in its range"):
-        pairwise_squared_overlap(factors(2, 8, 2), factors(2, 8, 2), algorithm="projector")
+        pairwise_overlaps(factors(2, 8, 2), factors(2, 8, 2), algorithm="projector")
 
 
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, "auto"])
 def test_no_heads_have_an_empty_table(algorithm: str) -> None:
     none, some = torch.zeros(0, 6, 2), torch.zeros(3, 6, 2)
-    assert pairwise_squared_overlap(none, some, algorithm=algorithm).shape == (0, 3)
-    assert pairwise_squared_overlap(some, none, algorithm=algorithm).shape == (3, 0)
+    assert pairwise_overlaps(none, some, algorithm=algorithm).shape == (0, 3)
+    assert pairwise_overlaps(some, none, algorithm=algorithm).shape == (3, 0)
     assert squared_overlap_table(none, algorithm=algorithm).shape == (0, 0)
     layer = torch.zeros(3, dtype=torch.int64)
-    lonely = pairwise_squared_overlap(some, some, src_layer=layer, dst_layer=layer, algorithm=algorithm)
+    lonely = pairwise_overlaps(some, some, src_layer=layer, dst_layer=layer, algorithm=algorithm)
     assert bool(lonely.isnan().all())
 
 
@@ -205,7 +205,7 @@ def test_the_normalised_kernel_of_a_subspace_with_itself_is_one() -> None:
     S = random_subspaces((6,), 16, 3, seed=0)
     for algorithm in ALGORITHMS:
         torch.testing.assert_close(
-            projection_kernel_table(S, normalised=True, algorithm=algorithm).diagonal(),
+            projection_kernel_table(S, normalized=True, algorithm=algorithm).diagonal(),
             torch.ones(6, dtype=torch.float64),
         )
         assert float(projection_kernel_table(S, algorithm=algorithm).max()) <= 3
@@ -217,7 +217,7 @@ def test_true_ranks_normalise_and_rank_zero_has_no_kernel() -> None:
     A[2] = 0
     S = orthonormal_basis(A)
     assert S.rank.tolist() == [4, 2, 0]
-    table = projection_kernel_table(S, normalised=True)
+    table = projection_kernel_table(S, normalized=True)
     torch.testing.assert_close(table.diagonal()[:2], torch.ones(2, dtype=torch.float64))
     expected = naive(S.basis[:1], orthonormal_basis(A[1:2, :, :2]).basis)[0, 0] / math.sqrt(4 * 2)
     torch.testing.assert_close(table[0, 1], expected)
@@ -238,12 +238,12 @@ def test_subspaces_too_large_to_avoid_each_other_overlap_at_least_so_much() -> N
 
 def test_one_table_of_stacked_roles_holds_every_pairing() -> None:
     roles = [random_subspaces((5,), 12, p, seed=p) for p in (3, 3, 2, 4)]
-    table = projection_kernel_table(concatenated(roles))
+    table = projection_kernel_table(concatenate(roles))
     for i, src in enumerate(roles):
         for j, dst in enumerate(roles):
             torch.testing.assert_close(table[5 * i : 5 * i + 5, 5 * j : 5 * j + 5], projection_kernel(src, dst))
     layer = torch.arange(5)
-    masked = projection_kernel_table(concatenated(roles), layer=layer.repeat(4))
+    masked = projection_kernel_table(concatenate(roles), layer=layer.repeat(4))
     wanted = projection_kernel(roles[3], roles[0], src_layer=layer, dst_layer=layer)
     torch.testing.assert_close(masked[15:, :5], wanted, equal_nan=True)
 
@@ -252,8 +252,8 @@ def test_one_table_of_stacked_roles_holds_every_pairing() -> None:
 def test_the_kernel_by_chance_has_the_mean_and_variance_of_haar_subspaces(p: int, q: int, d: int) -> None:
     S, T = random_subspaces((300,), d, p, seed=0), random_subspaces((300,), d, q, seed=1)
     table = projection_kernel(S, T)
-    assert float(table.mean()) == pytest.approx(float(chance_mean(p, q, d)), rel=0.01)
-    assert float(table.var()) == pytest.approx(float(chance_variance(p, q, d)), rel=0.05)
+    assert float(table.mean()) == pytest.approx(float(kernel_null_mean(p, q, d)), rel=0.01)
+    assert float(table.var()) == pytest.approx(float(kernel_null_variance(p, q, d)), rel=0.05)
 
 
 def test_coordinate_planes_have_the_kernel_they_share() -> None:
@@ -277,11 +277,11 @@ def test_float32_kernels_of_gpt2s_shape_are_right_to_their_stated_error(algorith
 def test_arguments_that_do_not_fit_are_refused() -> None:
     A = factors(3, 8, 2)
     with pytest.raises(ShapeError, match=r"with one d, found \(3, 8, 2\) and \(3, 9, 2\)"):
-        pairwise_squared_overlap(A, factors(3, 9, 2))
-    with pytest.raises(ShapeError, match="needed together"):
-        pairwise_squared_overlap(A, A, src_layer=torch.arange(3))
+        pairwise_overlaps(A, factors(3, 9, 2))
+    with pytest.raises(ArgumentError, match="needed together"):
+        pairwise_overlaps(A, A, src_layer=torch.arange(3))
     with pytest.raises(ShapeError, match=r"dst_layer needs one layer per dst member, 3, found shape \(2,\)"):
-        pairwise_squared_overlap(A, A, src_layer=torch.arange(3), dst_layer=torch.arange(2))
+        pairwise_overlaps(A, A, src_layer=torch.arange(3), dst_layer=torch.arange(2))
 
 
 def test_a_basis_that_is_not_orthonormal_is_found_out() -> None:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from scipy import stats
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces import Subspace, chordal_distance, orthonormal_basis, principal_angles
-from headspan.subspaces.random_perturbation import expected_perturbation_sines, random_perturbation
+from headspan.subspaces.random_angles import expected_perturbation_sines, random_perturbation
 
 DRAWS = 400
 
@@ -90,8 +90,8 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     generator, s = torch.Generator(), torch.ones(3)
     with pytest.raises(ShapeError, match="1 <= p <= d = 2"):
         random_perturbation(s, 2, 1.0, 4, generator, (2, 2))
-    with pytest.raises(ShapeError, match=r"in 1\.\.3, found 0 and 3"):
+    with pytest.raises(ArgumentError, match=r"in 1\.\.3, found 0 and 3"):
         random_perturbation(s, 5, 1.0, 4, generator, (0, 3))
     for size in (0.0, math.inf, math.nan):
-        with pytest.raises(ShapeError, match="positive norm"):
+        with pytest.raises(ArgumentError, match="positive norm"):
             random_perturbation(s, 5, size, 4, generator, (3, 3))

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headspan.subspaces import chance_mean, chance_variance, log_upper_tail, random_subspaces
-from headspan.subspaces.rotated_trace import rotated_trace_log_tail, rotated_trace_moments
+from headspan.subspaces import kernel_null_mean, kernel_null_variance, log_upper_tail, random_subspaces
+from headspan.subspaces.rotation_null import rotated_trace_log_tail, rotated_trace_moments
 
 D = 12
 
@@ -36,8 +36,8 @@ def test_moments_are_those_of_drawn_rotations() -> None:
 @given(st.integers(1, 20), st.integers(1, 20))
 def test_two_projectors_give_the_moments_of_the_projection_kernel(p: int, q: int) -> None:
     mean, sd = rotated_trace_moments(*(np.array(float(n)) for n in (p, p, q, q)), 20)
-    assert mean == pytest.approx(float(chance_mean(p, q, 20)))
-    assert sd == pytest.approx(float(chance_variance(p, q, 20).sqrt()), abs=1e-12)
+    assert mean == pytest.approx(float(kernel_null_mean(p, q, 20)))
+    assert sd == pytest.approx(float(kernel_null_variance(p, q, 20).sqrt()), abs=1e-12)
 
 
 def test_tails_of_two_projectors_are_those_of_the_projection_kernel() -> None:

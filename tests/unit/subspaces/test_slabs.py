@@ -15,10 +15,9 @@ from torch import Tensor
 
 from headspan.errors import HeadspanError, MemoryBudgetError, ShapeError
 from headspan.subspaces import orthonormal_basis, random_subspaces
-from headspan.subspaces.overlap import pairwise_squared_overlap
-from headspan.subspaces.slabs import TensorSlabs, scratch_slabs, slab_count
-from headspan.subspaces.staircase import composing
-from headspan.subspaces.streamed import slab_height, streamed_gram, streamed_overlaps
+from headspan.subspaces.slabs import TensorSlabs, scratch_slabs, slab_count, slab_gram, slab_height, slab_overlaps
+from headspan.subspaces.staircase import composing_pairs
+from tests.unit.subspaces.overlaps import pairwise_overlaps
 
 D, P, Q = 50, 6, 4
 
@@ -55,7 +54,7 @@ def test_streamed_overlaps_are_the_definition(memory: int, scratch: bool) -> Non
         file_A.append(A)
         file_B.append(B)
         first, second = (file_A, file_B) if scratch else (TensorSlabs(A, height), TensorSlabs(B, height))
-        found = streamed_overlaps(first, [second, TensorSlabs(C, height)], sizes=(size_A, size_rest), memory=memory)
+        found = slab_overlaps(first, [second, TensorSlabs(C, height)], sizes=(size_A, size_rest), memory=memory)
     for table, other in zip(found, (B, C), strict=True):
         expected = torch.einsum("idp,jdq->ijpq", A, other).square().sum((-2, -1))
         torch.testing.assert_close(table, expected)
@@ -63,9 +62,9 @@ def test_streamed_overlaps_are_the_definition(memory: int, scratch: bool) -> Non
 
 def test_streamed_gram_is_the_definition_however_small_its_blocks() -> None:
     A, B = factors(8, P, 1), factors(5, Q, 2)
-    expected = pairwise_squared_overlap(A, B, algorithm="gram")
+    expected = pairwise_overlaps(A, B, algorithm="gram")
     for memory in (10**7, 60_000):
-        table = streamed_gram(TensorSlabs(A, D), TensorSlabs(B, D), memory)
+        table = slab_gram(TensorSlabs(A, D), TensorSlabs(B, D), memory)
         torch.testing.assert_close(table, expected, rtol=1e-12, atol=0)
 
 
@@ -73,11 +72,11 @@ def test_only_the_wanted_pairs_are_made() -> None:
     A, B = factors(600, P, 1, torch.float32), factors(5, Q, 2, torch.float32)
     src, dst = torch.arange(600) // 120, torch.arange(5)
     size_A, size_B = sizes(A, B)
-    stairs = [composing(src, dst)]
-    (table,) = streamed_overlaps(
+    stairs = [composing_pairs(src, dst)]
+    (table,) = slab_overlaps(
         TensorSlabs(A, 16), [TensorSlabs(B, 16)], sizes=(size_A, [size_B]), stairs=stairs, memory=10**8
     )
-    expected = pairwise_squared_overlap(A, B, src_layer=src, dst_layer=dst, algorithm="gram")
+    expected = pairwise_overlaps(A, B, src_layer=src, dst_layer=dst, algorithm="gram")
     assert torch.equal(table.isnan(), expected.isnan())
     torch.testing.assert_close(table, expected, equal_nan=True, rtol=1e-4, atol=1e-3)
 
@@ -86,7 +85,7 @@ def test_orthogonal_spaces_have_kernel_zero_and_nothing_below() -> None:
     whole = random_subspaces((), D, D, 3, dtype=torch.float32).basis
     A, B = whole[None, :, :10].contiguous(), whole[None, :, 10:].contiguous()
     size_A, size_B = sizes(A, B)
-    (table,) = streamed_overlaps(TensorSlabs(A, 8), [TensorSlabs(B, 8)], sizes=(size_A, [size_B]), memory=10**8)
+    (table,) = slab_overlaps(TensorSlabs(A, 8), [TensorSlabs(B, 8)], sizes=(size_A, [size_B]), memory=10**8)
     assert 0 <= float(table) < 1e-4
 
 
@@ -144,5 +143,5 @@ def test_bases_of_a_scratch_file_keep_their_kernels() -> None:
     size = spaces.rank.double().sqrt()
     with scratch_slabs((5, D, P), 13, torch.float64) as slabs:
         slabs.append(spaces.basis)
-        (table,) = streamed_overlaps(slabs, [slabs], sizes=(size, [size]), memory=10**6)
+        (table,) = slab_overlaps(slabs, [slabs], sizes=(size, [size]), memory=10**6)
     assert torch.allclose(table.diagonal(), torch.full((5,), float(P), dtype=torch.float64))

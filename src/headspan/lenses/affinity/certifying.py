@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.lenses.affinity.verifying import Pair
-from headspan.subspaces.sketched import kernel_standard_error, lowest_plausible
+from headspan.subspaces.sketch import kernel_standard_error, lowest_plausible
 
 
 @dataclass(frozen=True)

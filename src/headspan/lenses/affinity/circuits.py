@@ -26,7 +26,7 @@ from headspan.dims import ROLES, Role
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.bilinear import bilinear_factors
 from headspan.subspaces import Subspace, orthonormal_basis
-from headspan.subspaces.subspace import concatenated, joined
+from headspan.subspaces.subspace import concatenate, stack_factors
 from headspan.threads import one_thread
 
 
@@ -60,9 +60,9 @@ def measured_circuits(
         if composition:
             for name, factor in block_factors(heads, block, delta).items():
                 factors[name].append(factor.flatten(0, 1))
-    whole = {name: joined(parts) for name, parts in factors.items() if parts}
+    whole = {name: stack_factors(parts) for name, parts in factors.items() if parts}
     return Circuits(
-        spaces={role: concatenated(parts) for role, parts in spaces.items()},
+        spaces={role: concatenate(parts) for role, parts in spaces.items()},
         writer=whole.pop("writer", None),
         readers=whole,
     )

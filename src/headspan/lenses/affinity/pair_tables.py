@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headspan.dims import PAIRINGS, ROLES, Role
 from headspan.lenses.affinity.circuits import Circuits
-from headspan.subspaces import Subspace, concatenated, projection_kernel_table, projection_kernels, squared_overlaps
+from headspan.subspaces import Subspace, concatenate, projection_kernel_table, projection_kernels, squared_overlaps
 from headspan.subspaces.overlap import Algorithm
 from headspan.threads import one_thread
 
@@ -75,7 +75,7 @@ def _stacked(circuits: Circuits, roles: Sequence[Role]) -> tuple[dict[str, slice
         count = len(circuits.spaces[role].rank)
         offsets[str(role)] = slice(start, start + count)
         start += count
-    return offsets, concatenated([circuits.spaces[role] for role in roles])
+    return offsets, concatenate([circuits.spaces[role] for role in roles])
 
 
 def overlap_tables(

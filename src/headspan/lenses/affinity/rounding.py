@@ -10,7 +10,7 @@ import torch
 from headspan.dims import Role
 from headspan.heads import Heads
 from headspan.lenses.affinity.pair_tables import KernelTables, roles_of
-from headspan.subspaces import Subspace, concatenated, orthonormal_basis, projection_kernel
+from headspan.subspaces import Subspace, concatenate, default_tolerance, orthonormal_basis, projection_kernel
 
 SAMPLED_LAYERS = 3
 SAMPLED_HEADS = 2
@@ -26,13 +26,13 @@ def sampled_places(heads: Heads, role: Role) -> list[tuple[int, int]]:
 def double_bases(heads: Heads, role: Role, places: list[tuple[int, int]], tolerance: float | None) -> Subspace:
     """Bases of single heads in double precision, with the dimensions that the working precision decides on."""
     found, blocks = [], {}
-    share = heads.d_model * torch.finfo(heads.dtype).eps if tolerance is None else tolerance
+    share = default_tolerance(heads.d_model, heads.dtype) if tolerance is None else tolerance
     for layer, head in places:
         if layer not in blocks:
             blocks = {layer: heads.layer(heads.layers[layer], (role,)).weight(role)[0]}
         W = blocks[layer][head].double()
         found.append(orthonormal_basis((W.mT if role == "O" else W)[None], share))
-    return concatenated(found)
+    return concatenate(found)
 
 
 def kernel_error(heads: Heads, found: KernelTables, tolerance: float | None) -> dict[str, float | int]:

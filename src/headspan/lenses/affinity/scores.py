@@ -14,8 +14,8 @@ from torch import Tensor
 from headspan.heads import Heads
 from headspan.lenses.affinity.pair_tables import KernelTables, OverlapTables, roles_of
 from headspan.statistics.permutation import Array
-from headspan.subspaces import chance_mean, chance_variance, log_upper_tail
-from headspan.subspaces.rotation import energy_shares, log_rotation_tail, rotation_variance
+from headspan.subspaces import kernel_null_mean, kernel_null_variance, log_upper_tail
+from headspan.subspaces.rotation_null import energy_shares, log_rotation_tail, rotation_variance
 
 TAIL_PAIRS = 2**18
 """Pairs whose p-values are found at a time: the arithmetic of tails takes some twenty arrays of that length."""
@@ -52,8 +52,8 @@ def kernel_scores(heads: Heads, found: KernelTables) -> dict[str, Score]:
         scores[pairing] = Score(
             values=_array(kernel).reshape(shape),
             haar_p=p_values.reshape(shape),
-            chance_mean=float(chance_mean(p, q, d)),
-            chance_std=float(chance_variance(p, q, d)) ** 0.5,
+            chance_mean=float(kernel_null_mean(p, q, d)),
+            chance_std=float(kernel_null_variance(p, q, d)) ** 0.5,
         )
     return scores
 

@@ -19,8 +19,8 @@ from headspan.lenses.affinity.pair_tables import roles_of
 from headspan.lenses.affinity.sketching import Estimates
 from headspan.lenses.affinity.verifying import Pair
 from headspan.statistics.permutation import Array
-from headspan.subspaces import chance_mean, chance_variance, log_upper_tail
-from headspan.subspaces.sketched import kernel_standard_error
+from headspan.subspaces import kernel_null_mean, kernel_null_variance, log_upper_tail
+from headspan.subspaces.sketch import kernel_standard_error
 
 METRICS, NULLS = ("pk", "cs"), ("haar", "anticausal")
 
@@ -118,8 +118,8 @@ def _summaries(heads: Heads, found: SketchedPairing, n_pairs: int) -> dict[str, 
     numbers = {
         "n_pairs": float(n_pairs),
         "mean": float(_levelled(found.estimates, found.pairing).double().nanmean()),
-        "chance_mean": float(chance_mean(p, q, heads.d_model)),
-        "chance_std": float(chance_variance(p, q, heads.d_model)) ** 0.5,
+        "chance_mean": float(kernel_null_mean(p, q, heads.d_model)),
+        "chance_std": float(kernel_null_variance(p, q, heads.d_model)) ** 0.5,
     }
     unknown = ("mean_low", "mean_high", "std", "kl", "direction", "direction_p_value", "direction_ks")
     numbers |= dict.fromkeys(unknown, np.nan)

@@ -20,10 +20,9 @@ from headspan.heads import Heads
 from headspan.lenses.affinity.costs import SKETCH_SHARE
 from headspan.lenses.affinity.pair_tables import by_source, roles_of
 from headspan.lenses.affinity.spilling import basis_blocks
-from headspan.subspaces.sketched import gaussian_sketch, kernel_estimate
-from headspan.subspaces.slabs import ScratchSlabs, Slabs, TensorSlabs, scratch_slabs
-from headspan.subspaces.staircase import composing
-from headspan.subspaces.streamed import slab_height, streamed_overlaps
+from headspan.subspaces.sketch import gaussian_sketch, kernel_estimate
+from headspan.subspaces.slabs import ScratchSlabs, Slabs, TensorSlabs, scratch_slabs, slab_height, slab_overlaps
+from headspan.subspaces.staircase import composing_pairs
 
 
 @dataclass(frozen=True)
@@ -113,10 +112,10 @@ def _overlaps(
     readers = [roles_of(pairing)[1] for pairing in own]
     # A sketch's Gram matrix has norm about sqrt(rank) (m + rank); twice that is what rounding is held against.
     sizes = {role: 2 * rank.to(heads.dtype).sqrt() * (sketches[role].shape[1] + rank) for role, rank in ranks.items()}
-    return streamed_overlaps(
+    return slab_overlaps(
         sketches[src],
         [sketches[role] for role in readers],
         sizes=(sizes[src], [sizes[role] for role in readers]),
-        stairs=[composing(layers[src], layers[role]) for role in readers],
+        stairs=[composing_pairs(layers[src], layers[role]) for role in readers],
         memory=rest,
     )

@@ -26,9 +26,8 @@ from headspan.lenses.affinity.pair_tables import (
     roles_of,
 )
 from headspan.subspaces import Subspace, orthonormal_basis
-from headspan.subspaces.kernels import honest_kernel
-from headspan.subspaces.slabs import ScratchSlabs, Slabs, scratch_slabs
-from headspan.subspaces.streamed import slab_height, streamed_gram, streamed_overlaps
+from headspan.subspaces.kernels import checked_kernel
+from headspan.subspaces.slabs import ScratchSlabs, Slabs, scratch_slabs, slab_gram, slab_height, slab_overlaps
 
 BLOCK_SHARE = 8
 """Weights get this part of the budget: copies of them, and the bases made of them, take several times as much."""
@@ -85,11 +84,11 @@ def _tables(
     for src, own in by_source(pairings).items():
         readers = [roles_of(pairing)[1] for pairing in own]
         if algorithm == "gram":
-            found = tuple(streamed_gram(factors[src], factors[dst], memory) for dst in readers)
+            found = tuple(slab_gram(factors[src], factors[dst], memory) for dst in readers)
         else:
             others = [factors[dst] for dst in readers]
             room = (sizes[src], [sizes[dst] for dst in readers])
-            found = streamed_overlaps(factors[src], others, sizes=room, memory=memory)
+            found = slab_overlaps(factors[src], others, sizes=room, memory=memory)
         tables |= dict(zip(own, found, strict=True))
     return {pairing: tables[pairing] for pairing in pairings}
 
@@ -110,7 +109,7 @@ def spilled_kernel_tables(
         tables = _tables(factors, sizes, pairings, memory, algorithm)
     for pairing, table in tables.items():
         src, dst = roles_of(pairing)
-        tables[pairing] = honest_kernel(table, ranks[src], ranks[dst], normalised=False)
+        tables[pairing] = checked_kernel(table, ranks[src], ranks[dst], normalized=False)
     return KernelTables(tables, ranks)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from headspan.lenses.attention.statistics import uniform_pattern
 from headspan.runtime import Forward
 from headspan.statistics import random_singular_values
+from headspan.subspaces import spectrum_rank
 from headspan.threads import one_thread
 
 TOLERANCE = 0.01
@@ -62,7 +63,7 @@ def numerical_rank(maps: Float[Tensor, "*batch query key"]) -> Int[Tensor, "*bat
     with one_thread():
         # float32 is far finer than the tolerance, and twice as fast.
         values: Tensor = torch.linalg.svdvals(maps.float())
-    return (values > TOLERANCE * values[..., :1]).sum(-1)
+    return spectrum_rank(values, TOLERANCE)
 
 
 def uniform_map_rank(n: int, causal: bool) -> int:

@@ -26,7 +26,7 @@ from headspan.lenses.affinity.scores import pair_shape
 from headspan.lenses.drift.perturbation import drift_test
 from headspan.statistics import q_values
 from headspan.subspaces import Subspace, orthonormal_basis, projection_kernels
-from headspan.subspaces.subspace import concatenated
+from headspan.subspaces.subspace import concatenate
 
 MANY_HEADS = 400
 """Above this many heads the null of changes is left out: it would need every basis of the model many times."""
@@ -148,4 +148,4 @@ def _perturbed(weights: list[Tensor], sizes: list[Tensor], generator: torch.Gene
         noise = torch.randn(W.shape, generator=generator, dtype=torch.float64)
         noise *= (size / torch.linalg.matrix_norm(noise))[:, None, None]
         spaces.append(orthonormal_basis(W + noise.to(W)))
-    return concatenated(spaces)
+    return concatenate(spaces)

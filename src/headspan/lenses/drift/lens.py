@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 import xarray as xr
 from torch import Tensor
 
@@ -26,6 +25,7 @@ from headspan.lenses.drift.motion import motion, motion_variables
 from headspan.lenses.drift.perturbation import chance_variables, drift_test, share_test
 from headspan.lenses.similarity.chance import distance_moments
 from headspan.statistics import q_values
+from headspan.subspaces import default_tolerance
 
 DOUBLE_WIDTH = 4096
 """Up to this d_model weights are read as float64."""
@@ -75,7 +75,7 @@ def compute(
     require_match(before, after)
     if draws < FEWEST_DRAWS:
         raise ShapeError(f"draws needs to be at least {FEWEST_DRAWS}, found {draws}")
-    used = before.d_model * torch.finfo(before.dtype).eps if tolerance is None else tolerance
+    used = default_tolerance(before.d_model, before.dtype) if tolerance is None else tolerance
     followed = _followed(before, leading)
     dtype = "float64" if before.d_model <= DOUBLE_WIDTH else "float32"
     first, second = before.to(dtype), after.to(dtype)

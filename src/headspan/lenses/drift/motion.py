@@ -18,6 +18,7 @@ from headspan.subspaces import (
     orthonormal_basis,
     principal_angles,
     singular_values,
+    spectrum_rank,
 )
 from headspan.threads import one_thread
 
@@ -66,7 +67,7 @@ def _space(W: Float[Tensor, "head d p"], tolerance: float, leading: int | None) 
         return orthonormal_basis(W, tolerance)
     with one_thread():
         U, s, _ = torch.linalg.svd(W, full_matrices=False)
-    rank = (s > tolerance * s[..., :1]).sum(-1).clamp(max=leading)
+    rank = spectrum_rank(s, tolerance).clamp(max=leading)
     kept = torch.arange(leading, device=W.device) < rank[..., None]
     return Subspace(U[..., :leading] * kept[..., None, :], rank)
 

@@ -17,7 +17,7 @@ from headspan.lenses.drift.motion import Motion, spectrum_ks
 from headspan.lenses.similarity.chance import z_score
 from headspan.statistics import prediction_tail
 from headspan.subspaces import chordal_distance, grassmann_distance
-from headspan.subspaces.random_perturbation import expected_perturbation_sines, random_perturbation
+from headspan.subspaces.random_angles import expected_perturbation_sines, random_perturbation
 
 COMPARED = ("grassmann", "chordal", "projection_kernel", "spectrum_ks")
 Array = np.ndarray

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from headspan.subspaces import chance_mean, chance_variance, log_lower_tail, log_upper_tail
-from headspan.subspaces.rotated_trace import rotated_trace_log_tail
+from headspan.subspaces import kernel_null_mean, kernel_null_variance, log_lower_tail, log_upper_tail
+from headspan.subspaces.rotation_null import rotated_trace_log_tail
 
 Array = Float[np.ndarray, "..."]
 
@@ -17,7 +17,7 @@ Array = Float[np.ndarray, "..."]
 def kernel_chance(p: Int[np.ndarray, ...], q: Int[np.ndarray, ...], d: int) -> tuple[Array, Array]:
     """Mean pq/d and sd of the sum of squared overlaps of p random directions with q others; NaN where one is 0."""
     first, second = (torch.as_tensor(np.array(side)) for side in np.broadcast_arrays(p, q))
-    return chance_mean(first, second, d).numpy(), chance_variance(first, second, d).sqrt().numpy()
+    return kernel_null_mean(first, second, d).numpy(), kernel_null_variance(first, second, d).sqrt().numpy()
 
 
 def kernel_log_p(value: Array, p: Int[np.ndarray, ...], q: Int[np.ndarray, ...], d: int) -> Array:

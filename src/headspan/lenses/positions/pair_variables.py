@@ -10,7 +10,7 @@ from headspan.lenses.positions.chance import kernel_log_p, z_score
 from headspan.lenses.positions.overlap import block_averages, block_sd, corners, squared_overlap
 from headspan.lenses.positions.spectrum import Spectrum, TableSpectra
 from headspan.lenses.positions.table_variables import CENTRING, CENTRINGS, DIRECTION, Variables
-from headspan.subspaces import Subspace, angle_chance, principal_angles
+from headspan.subspaces import Subspace, angle_null, principal_angles
 
 CHOICES = ("given", "energy_90")
 """How k is chosen: as asked, and as the number of directions that hold 90 % of the position table's energy."""
@@ -81,7 +81,7 @@ def angle_variables(P: TableSpectra, E: TableSpectra, k: int, seed: int) -> Vari
             continue
         spaces = (Subspace.from_orthonormal(T[centring].directions[:, :n]) for T, n in ((P, p), (E, q)))
         found = principal_angles(*spaces).cpu().numpy()
-        random = angle_chance(P.stored.d, p, q, seed=seed)
+        random = angle_null(P.stored.d, p, q, seed=seed)
         angles[place, : len(found)] = found
         chance[place, : len(found)] = random.angle_mean.numpy()
         sd[place, : len(found)] = random.angle_sd.numpy()

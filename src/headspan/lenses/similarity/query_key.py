@@ -20,9 +20,9 @@ from torch import Tensor
 from headspan.lenses.similarity.chance import DRAWS, FEWEST_DRAWS, distance_moments, z_score
 from headspan.statistics import q_values
 from headspan.subspaces import (
-    chance_mean,
-    chance_variance,
     grassmann_distance,
+    kernel_null_mean,
+    kernel_null_variance,
     log_lower_tail,
     log_upper_tail,
     null_space_angles,
@@ -89,8 +89,8 @@ def scores(theta: Float[np.ndarray, "n k"], p: Int[np.ndarray, " n"], q: Int[np.
     return {
         "grassmann": grassmann_distance(angles).numpy(),
         "projection_kernel": kernel.numpy(),
-        "projection_kernel_chance": chance_mean(P, Q, d).numpy(),
-        "projection_kernel_sd": chance_variance(P, Q, d).sqrt().numpy(),
+        "projection_kernel_chance": kernel_null_mean(P, Q, d).numpy(),
+        "projection_kernel_sd": kernel_null_variance(P, Q, d).sqrt().numpy(),
         "log_p_value": log_p.numpy(),
         "p_value": log_p.exp().numpy(),
     }

@@ -24,7 +24,7 @@ from headspan.heads import HeadBlock, Heads
 from headspan.heads.bilinear import bilinear_factors
 from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import computing_dtype
-from headspan.subspaces import Factored, Subspace, intersection, orthonormal_basis, subspace_sum
+from headspan.subspaces import Factored, Subspace, default_tolerance, intersection, orthonormal_basis, subspace_sum
 
 SPACES = ("sum", "intersection", "qk")
 COPIES = 8
@@ -72,7 +72,7 @@ def space_choice(
         raise ShapeError(f"qk_rank needs to be in 1..{heads.d_head} (d_head), found {rank}")
     return SpaceChoice(
         space=space,
-        tolerance=heads.d_model * torch.finfo(heads.dtype).eps if tolerance is None else tolerance,
+        tolerance=default_tolerance(heads.d_model, heads.dtype) if tolerance is None else tolerance,
         angle_tolerance=angle_tolerance,
         qk_rank=rank,
         dtype=computing_dtype(heads),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 import xarray as xr
 from jaxtyping import Float
 
@@ -20,6 +21,7 @@ from headspan.lenses.spectra.statistics import (
     spike_count,
     spike_log_p,
 )
+from headspan.subspaces import default_tolerance
 
 LEADING = 8
 """p-values are kept for this many of a matrix's largest singular values."""
@@ -35,7 +37,7 @@ def kind_node(
 ) -> xr.Dataset:
     """Everything about the matrices of one kind."""
     law = law_of(kind.rows, kind.columns, kind.inner, seed)
-    used = max(kind.rows, kind.columns) * np.finfo(np.float64).eps if tolerance is None else tolerance
+    used = default_tolerance(max(kind.rows, kind.columns), torch.float64) if tolerance is None else tolerance
     # What rounding leaves of a zero is a zero.
     values = np.where(values > used * values[..., :1], values, 0.0)
     sigma = bulk_scale(values, law.typical)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from headspan.errors import ShapeError
-from headspan.subspaces.sketched import gaussian_sketch, kernel_estimate, kernel_standard_error, lowest_plausible
+from headspan.errors import ArgumentError
+from headspan.subspaces.sketch import gaussian_sketch, kernel_estimate, kernel_standard_error, lowest_plausible
 
 D, P, Q, M = 60, 8, 6, 24
 DRAWS = 20_000
@@ -74,5 +74,5 @@ def test_an_estimate_falls_below_what_is_plausible_no_more_often_than_stated(nam
 def test_a_sketch_of_one_seed_is_one_sketch() -> None:
     assert torch.equal(gaussian_sketch(5, 3, 1), gaussian_sketch(5, 3, 1))
     assert torch.equal(gaussian_sketch(5, 3, 1, torch.float32), gaussian_sketch(5, 3, 1).float())
-    with pytest.raises(ShapeError, match="at least one row and one column"):
+    with pytest.raises(ArgumentError, match="at least one row and one column"):
         gaussian_sketch(5, 0, 1)

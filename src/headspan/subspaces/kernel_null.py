@@ -29,8 +29,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headspan.errors import ShapeError
-from headspan.statistics.tails import Array, log_betainc
+from headspan.errors import ArgumentError
+from headspan.statistics.tails import Array, log_beta_tail
 
 Dimension = int | Int[Tensor, "*_shape"]
 
@@ -42,7 +42,7 @@ def _arrays(*values: Dimension | Tensor) -> list[Array]:
 
 def _check(p: Array, q: Array, d: Array) -> None:
     if bool(((p < 0) | (q < 0) | (p > d) | (q > d) | (d < 1)).any()):
-        raise ShapeError(
+        raise ArgumentError(
             f"dimensions need 0 <= p, q <= d and d >= 1, found p in [{p.min():g}, {p.max():g}], "
             f"q in [{q.min():g}, {q.max():g}], d in [{d.min():g}, {d.max():g}]"
         )
@@ -63,7 +63,7 @@ def _variance(p: Array, q: Array, d: Array) -> Array:
     return np.where(p * q > 0, 2 * p * q * (d - p) * (d - q) / below, np.nan)
 
 
-def chance_mean(p: Dimension, q: Dimension, d: Dimension) -> Float[Tensor, "*_out"]:
+def kernel_null_mean(p: Dimension, q: Dimension, d: Dimension) -> Float[Tensor, "*_out"]:
     """The mean pq/d of the projection kernel of two random subspaces.
 
     Parameters
@@ -81,13 +81,13 @@ def chance_mean(p: Dimension, q: Dimension, d: Dimension) -> Float[Tensor, "*_ou
     return _result(_mean(P, Q, D), (p, q, d))
 
 
-def chance_variance(p: Dimension, q: Dimension, d: Dimension) -> Float[Tensor, "*_out"]:
+def kernel_null_variance(p: Dimension, q: Dimension, d: Dimension) -> Float[Tensor, "*_out"]:
     """The variance 2 p q (d - p)(d - q) / (d^2 (d - 1)(d + 2)) of the projection kernel of two random subspaces.
 
     Parameters
     ----------
     p, q, d
-        As for `chance_mean`.
+        As for `kernel_null_mean`.
 
     Returns
     -------
@@ -104,28 +104,19 @@ def _log_tail(kernel: Tensor, p: Dimension, q: Dimension, d: Dimension, upper: b
     """log P(PK >= kernel) or log P(PK <= kernel) under the fitted Beta law."""
     t, P, Q, D = _arrays(kernel, p, q, d)
     _check(P, Q, D)
-    low, high = np.maximum(0, P + Q - D), np.minimum(P, Q)
-    mean, variance, width = _mean(P, Q, D), _variance(P, Q, D), high - low
-    out = np.full(t.shape, np.nan)
+    low, high, variance = np.maximum(0, P + Q - D), np.minimum(P, Q), _variance(P, Q, D)
+    out = log_beta_tail(t, _mean(P, Q, D), variance, low, high, upper)
     # Where the kernel is a constant, the tail is a step; a rounding of the observed value must not make it impossible.
     slack = 1e-9 * np.maximum(1, high)
-    certain = (variance == 0) & ~np.isnan(t)
     reached = t <= high + slack if upper else t >= low - slack
-    out[certain] = np.where(reached, 0.0, -np.inf)[certain]
-    open_ = (variance > 0) & ~np.isnan(t)
-    t, low, high, width = t[open_], low[open_], high[open_], width[open_]
-    share = (mean[open_] - low) / width
-    total = share * (1 - share) * width**2 / variance[open_] - 1
-    a, b = share * total, (1 - share) * total
-    x, y = np.clip((t - low) / width, 0, 1), np.clip((high - t) / width, 0, 1)
-    out[open_] = log_betainc(y, x, b, a) if upper else log_betainc(x, y, a, b)
-    return _result(out, (kernel, p, q, d))
+    certain = (variance == 0) & ~np.isnan(t)
+    return _result(np.where(certain, np.where(reached, 0.0, -np.inf), out), (kernel, p, q, d))
 
 
 def log_upper_tail(
     kernel: Float[Tensor, "*_kernel"], p: Dimension, q: Dimension, d: Dimension
 ) -> Float[Tensor, "*_out"]:
-    """log P(PK >= kernel) for two random subspaces: the log p-value of an affinity that is too high for chance.
+    """log P(PK >= kernel) for two random subspaces: the log p-value of an affinity that is too high for the null.
 
     Parameters
     ----------
@@ -137,8 +128,8 @@ def log_upper_tail(
     Returns
     -------
     Tensor
-        float64, in [-Inf, 0], finite far below the smallest float's -745; log of a uniform variable by chance.
-        The module's text says how accurate. -Inf at and beyond min(p, q), which continuous chance never reaches.
+        float64, in [-Inf, 0], finite far below the smallest float's -745; log of a uniform variable under the null.
+        The module's text says how accurate. -Inf at and beyond min(p, q), which the continuous null never reaches.
     """
     return _log_tail(kernel, p, q, d, upper=True)
 
@@ -146,7 +137,7 @@ def log_upper_tail(
 def log_lower_tail(
     kernel: Float[Tensor, "*_kernel"], p: Dimension, q: Dimension, d: Dimension
 ) -> Float[Tensor, "*_out"]:
-    """log P(PK <= kernel) for two random subspaces: the log p-value of an affinity that is too low for chance.
+    """log P(PK <= kernel) for two random subspaces: the log p-value of an affinity that is too low for the null.
 
     Parameters
     ----------
@@ -156,16 +147,16 @@ def log_lower_tail(
     Returns
     -------
     Tensor
-        float64, in [-Inf, 0]; log of a uniform variable by chance.
+        float64, in [-Inf, 0]; log of a uniform variable under the null.
     """
     return _log_tail(kernel, p, q, d, upper=False)
 
 
 def upper_tail(kernel: Float[Tensor, "*_kernel"], p: Dimension, q: Dimension, d: Dimension) -> Float[Tensor, "*_out"]:
-    """P(PK >= kernel) for two random subspaces, in [0, 1], uniform by chance; see `log_upper_tail`."""
+    """P(PK >= kernel) for two random subspaces, in [0, 1], uniform under the null; see `log_upper_tail`."""
     return log_upper_tail(kernel, p, q, d).exp()
 
 
 def lower_tail(kernel: Float[Tensor, "*_kernel"], p: Dimension, q: Dimension, d: Dimension) -> Float[Tensor, "*_out"]:
-    """P(PK <= kernel) for two random subspaces, in [0, 1], uniform by chance; see `log_lower_tail`."""
+    """P(PK <= kernel) for two random subspaces, in [0, 1], uniform under the null; see `log_lower_tail`."""
     return log_lower_tail(kernel, p, q, d).exp()

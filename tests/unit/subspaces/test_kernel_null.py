@@ -10,12 +10,12 @@ import pytest
 import scipy.stats
 import torch
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
 from headspan.statistics import log_betainc
 from headspan.subspaces import (
-    angle_chance,
-    chance_mean,
-    chance_variance,
+    angle_null,
+    kernel_null_mean,
+    kernel_null_variance,
     log_lower_tail,
     log_upper_tail,
     lower_tail,
@@ -30,15 +30,15 @@ def kernels(d: int, p: int, q: int, draws: int, seed: int = 0) -> torch.Tensor:
 
 def test_gpt2_small_has_mean_5_3333_and_sd_0_10796_by_chance() -> None:
     """Golden: shared/reference/affinity.md, from arXiv 2601.10266."""
-    assert float(chance_mean(64, 64, 768)) == pytest.approx(5.3333, abs=5e-5)
-    assert float(chance_variance(64, 64, 768)) ** 0.5 == pytest.approx(0.10796, abs=5e-6)
+    assert float(kernel_null_mean(64, 64, 768)) == pytest.approx(5.3333, abs=5e-5)
+    assert float(kernel_null_variance(64, 64, 768)) ** 0.5 == pytest.approx(0.10796, abs=5e-6)
 
 
 @pytest.mark.parametrize(("p", "q", "d"), [(1, 1, 2), (2, 3, 7), (5, 5, 9), (8, 8, 64), (6, 6, 7), (9, 2, 10)])
 def test_moments_are_those_of_samples(p: int, q: int, d: int) -> None:
     sample = kernels(d, p, q, 40000)
-    assert float(sample.mean()) == pytest.approx(float(chance_mean(p, q, d)), abs=4 * float(sample.std()) / 200)
-    assert float(sample.var()) == pytest.approx(float(chance_variance(p, q, d)), rel=0.04)
+    assert float(sample.mean()) == pytest.approx(float(kernel_null_mean(p, q, d)), abs=4 * float(sample.std()) / 200)
+    assert float(sample.var()) == pytest.approx(float(kernel_null_variance(p, q, d)), rel=0.04)
 
 
 @pytest.mark.parametrize(("q", "d"), [(1, 2), (3, 10), (64, 768), (9, 10)])
@@ -132,17 +132,17 @@ def test_tails_respect_the_support_when_the_dimensions_force_an_overlap(p: int, 
 
 
 def test_a_whole_space_leaves_nothing_to_chance() -> None:
-    assert float(chance_variance(8, 3, 8)) == 0
+    assert float(kernel_null_variance(8, 3, 8)) == 0
     t = torch.tensor([2.9, 3.0, 3.0 + 1e-12, 3.1], dtype=torch.float64)
     assert upper_tail(t, 8, 3, 8).tolist() == [1, 1, 1, 0]
     assert lower_tail(t, 3, 8, 8).tolist() == [0, 1, 1, 1]
-    assert float(chance_variance(1, 1, 1)) == 0
+    assert float(kernel_null_variance(1, 1, 1)) == 0
 
 
 def test_rank_zero_and_nan_stay_undefined() -> None:
     p = torch.tensor([0, 2, 2])
     kernel = torch.tensor([0.5, torch.nan, 0.5])
-    assert chance_mean(p, 2, 8).isnan().tolist() == [True, False, False]
+    assert kernel_null_mean(p, 2, 8).isnan().tolist() == [True, False, False]
     assert upper_tail(kernel, p, 2, 8).isnan().tolist() == [True, True, False]
 
 
@@ -158,12 +158,12 @@ def test_dimensions_broadcast_over_arrays() -> None:
 
 
 def test_impossible_dimensions_are_refused() -> None:
-    with pytest.raises(ShapeError, match=r"0 <= p, q <= d and d >= 1, found p in \[9, 9\]"):
-        chance_mean(9, 1, 8)
-    with pytest.raises(ShapeError, match="draws >= 1"):
+    with pytest.raises(ArgumentError, match=r"0 <= p, q <= d and d >= 1, found p in \[9, 9\]"):
+        kernel_null_mean(9, 1, 8)
+    with pytest.raises(ArgumentError, match="draws >= 1"):
         random_principal_angles(8, 0, 1, 5)
-    with pytest.raises(ShapeError, match="at least 2 draws"):
-        angle_chance(8, 2, 2, draws=1)
+    with pytest.raises(ArgumentError, match="at least 2 draws"):
+        angle_null(8, 2, 2, draws=1)
 
 
 def test_the_seed_fixes_the_angles_and_the_cache_cannot_be_spoiled() -> None:
@@ -191,7 +191,7 @@ def test_a_random_line_and_hyperplane_have_the_angle_of_geometry() -> None:
 
 
 def test_angle_chance_is_the_summary_of_its_draws() -> None:
-    chance = angle_chance(20, 3, 4, draws=100, seed=3)
+    chance = angle_null(20, 3, 4, draws=100, seed=3)
     theta = random_principal_angles(20, 3, 4, 100, seed=3)
     torch.testing.assert_close(chance.angle_mean, theta.mean(0))
     torch.testing.assert_close(chance.angle_sd, theta.std(0))
@@ -200,4 +200,4 @@ def test_angle_chance_is_the_summary_of_its_draws() -> None:
         pytest.approx(float(lengths.mean())),
         pytest.approx(float(lengths.std())),
     )
-    assert angle_chance(20, 3, 4, draws=100, seed=3) is chance
+    assert angle_null(20, 3, 4, draws=100, seed=3) is chance

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headspan.errors import ShapeError
-from headspan.subspaces import chance_variance, random_subspaces, upper_tail
-from headspan.subspaces.rotation import energy_shares, log_rotation_tail, rotation_variance
+from headspan.errors import ArgumentError
+from headspan.subspaces import kernel_null_variance, random_subspaces, upper_tail
+from headspan.subspaces.rotation_null import energy_shares, log_rotation_tail, rotation_variance
 
 
 def sampled_overlaps(a: torch.Tensor, b: torch.Tensor, d: int, draws: int) -> torch.Tensor:
@@ -35,7 +35,7 @@ def test_moments_and_tail_match_sampling(p: int, q: int, d: int) -> None:
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(13, 40))
 def test_flat_spectra_give_the_law_of_the_projection_kernel(p: int, q: int, d: int) -> None:
     a, b = torch.full((1, p), 1 / p, dtype=torch.float64), torch.full((1, q), 1 / q, dtype=torch.float64)
-    assert float(rotation_variance(a, b, d)) == pytest.approx(float(chance_variance(p, q, d)) / (p * q) ** 2)
+    assert float(rotation_variance(a, b, d)) == pytest.approx(float(kernel_null_variance(p, q, d)) / (p * q) ** 2)
     kernel = torch.tensor([[0.7 * min(p, q)]], dtype=torch.float64)
     ours = log_rotation_tail(kernel / (p * q), a, b, d).exp()
     assert float(ours) == pytest.approx(float(upper_tail(kernel, p, q, d)), rel=1e-6)
@@ -48,5 +48,5 @@ def test_a_zero_circuit_has_no_law() -> None:
 
 
 def test_one_dimension_cannot_be_rotated() -> None:
-    with pytest.raises(ShapeError, match="a rotation needs at least 2 dimensions, found 1"):
+    with pytest.raises(ArgumentError, match="a rotation needs at least 2 dimensions, found 1"):
         rotation_variance(torch.ones(1, 1), torch.ones(1, 1), 1)

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
 
 _GRID = 256
 
@@ -32,7 +32,7 @@ def gaussian_sketch(
 ) -> Float[Tensor, "d m"]:
     """Phi: independent standard normal entries, the same for a seed whatever the precision, up to rounding."""
     if m < 1 or d < 1:
-        raise ShapeError(f"a sketch needs at least one row and one column, found {d} and {m}")
+        raise ArgumentError(f"a sketch needs at least one row and one column, found {d} and {m}")
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(d, m, generator=generator, dtype=torch.float64).to(device, dtype)
 

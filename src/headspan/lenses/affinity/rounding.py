@@ -7,32 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from headspan.dims import Role
 from headspan.heads import Heads
+from headspan.heads.precision import double_bases, sampled_places
 from headspan.lenses.affinity.pair_tables import KernelTables, roles_of
-from headspan.subspaces import Subspace, concatenate, default_tolerance, orthonormal_basis, projection_kernel
-
-SAMPLED_LAYERS = 3
-SAMPLED_HEADS = 2
-
-
-def sampled_places(heads: Heads, role: Role) -> list[tuple[int, int]]:
-    """Layers (by place) and heads that the sample takes: the first, middle and last layer, first and last head."""
-    layers = np.unique(np.linspace(0, heads.n_layers - 1, SAMPLED_LAYERS).round().astype(int)).tolist()
-    n = heads.shape(role)[1]
-    return [(layer, head) for layer in layers for head in sorted({0, n - 1})[:SAMPLED_HEADS]]
-
-
-def double_bases(heads: Heads, role: Role, places: list[tuple[int, int]], tolerance: float | None) -> Subspace:
-    """Bases of single heads in double precision, with the dimensions that the working precision decides on."""
-    found, blocks = [], {}
-    share = default_tolerance(heads.d_model, heads.dtype) if tolerance is None else tolerance
-    for layer, head in places:
-        if layer not in blocks:
-            blocks = {layer: heads.layer(heads.layers[layer], (role,)).weight(role)[0]}
-        W = blocks[layer][head].double()
-        found.append(orthonormal_basis((W.mT if role == "O" else W)[None], share))
-    return concatenate(found)
+from headspan.subspaces import projection_kernel
 
 
 def kernel_error(heads: Heads, found: KernelTables, tolerance: float | None) -> dict[str, float | int]:

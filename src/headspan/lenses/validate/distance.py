@@ -15,9 +15,9 @@ from torch import Tensor
 
 from headspan.heads import Heads
 from headspan.lenses.intervene.divergence import full_logs, js_rows
-from headspan.lenses.similarity.pairs import distance_table
 from headspan.lenses.similarity.spaces import space_blocks, space_choice
 from headspan.runtime import Forward
+from headspan.subspaces.distance_tables import distance_table
 
 Array = npt.NDArray[np.float64]
 MEMORY = 2**30

@@ -10,8 +10,7 @@ import pytest
 import xarray as xr
 
 from headspan.dims import head_axis
-from headspan.lenses import attention, detect, positions
-from headspan.lenses.attention.tables import ANGULAR, HEAD_NAMES
+from headspan.lenses import positions
 from headspan.lenses.grid_rows import grid_rows
 
 COORDS = {
@@ -20,8 +19,6 @@ COORDS = {
     "kv_head": list(range(8)),
     "matrix": ["Q", "K", "V", "O", "in", "out"],
     "table": ["P", "E"],
-    "prompt": ["repeated", "text"],
-    "detector": ["previous", "induction", "first"],
 }
 PLACES = [(0, 0), (0, 31), (1, 0), (17, 5), (31, 31)]
 
@@ -102,31 +99,3 @@ def test_positions_of_whole_matrices_are_those_of_each_matrix(aligned: xr.Datase
                 float(here[name + part]) for part in ("", "_chance", "_z")
             ]
             assert found[f"{name}_p_value"] == math.exp(here[f"{name}_log_p"])
-
-
-def test_attention_of_1024_heads_is_that_of_each_head() -> None:
-    names = (*HEAD_NAMES, "sink_position", *ANGULAR)
-    maps = grid(**dict.fromkeys(names, ("layer", "head")), **{f"{name}_chance": () for name in HEAD_NAMES})
-    maps["map_rank"] = (("layer", "head"), np.arange(1024).reshape(32, 32))
-    table = attention.head_table(maps)
-    assert len(table) == 1024
-    for layer, head in PLACES:
-        found, here = row(table, head=f"L{layer}H{head}"), maps.sel(layer=layer, head=head)
-        assert {name: found[name] for name in names} == {name: float(here[name]) for name in names}
-        assert found["map_rank"] == 32 * layer + head
-        assert found["entropy_chance"] == float(maps["entropy_chance"])
-
-
-def test_detected_heads_keep_their_rows_together() -> None:
-    each = ("layer", "head", "prompt", "detector")
-    result = grid(score=each, standard_error=each, chance=each[2:], identity_weights=each[:2], identity_weights_sd=())
-    result["label"] = result["score"] > 0
-    table = detect.table(result)
-    assert len(table) == 1024 * 7
-    for layer, head in PLACES:
-        start, here = 7 * (32 * layer + head), result.sel(layer=layer, head=head)
-        rows = table.iloc[start : start + 7]
-        assert set(rows["head"]) == {f"L{layer}H{head}"}
-        assert rows["score"].tolist() == [*here["score"].values.ravel(), float(here["identity_weights"])]
-        assert rows["label"].tolist()[:6] == here["label"].values.ravel().tolist()
-        assert rows["z"].iloc[-1] == float(here["identity_weights"] / result["identity_weights_sd"])

@@ -109,6 +109,8 @@ class Table:
         The column that names the node, where there are several.
     also
         Variables with fewer axes that are columns too.
+    without
+        Variables over the same axes that are no columns.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Table:
     nodes: str = ""
     key: str = ""
     also: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

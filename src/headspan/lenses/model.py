@@ -11,6 +11,7 @@ from headspan.errors import ArgumentError, NotRun, UnsupportedModel
 from headspan.lenses.catalog import lenses
 
 if TYPE_CHECKING:
+    from headspan.checkpoint import StoredStack
     from headspan.heads import Heads
     from headspan.result import Lens
     from headspan.runtime import RunnableModel
@@ -50,6 +51,12 @@ class Model:
     def stacks(self) -> tuple[str, ...]:
         """The stacks it has; one, but in models with an encoder and a decoder."""
         return tuple(self.checkpoint.stacks)
+
+    def stored(self, stack: str | None = None) -> StoredStack:
+        """What the checkpoint holds of a stack: of the one named, of the heads that were given, or of the only one."""
+        if stack is None and self._chosen is not None:
+            return self._chosen.reader.stored
+        return self.checkpoint.stack(stack)
 
     def heads(
         self,
@@ -122,9 +129,9 @@ class Model:
 
     def run_obstacle(self, stack: str | None = None) -> str | None:
         """Why the model cannot be run, in one line; None where it can."""
-        from headspan.runtime import obstacle_to_running
+        from headspan.runtime import run_obstacle
 
-        return None if self._given is not None else obstacle_to_running(self.checkpoint, stack)
+        return None if self._given is not None else run_obstacle(self.checkpoint, stack)
 
     def unasked_obstacle(self) -> str | None:
         """Why a report or a sweep does not run the model, in one line; None where it does."""
@@ -182,24 +189,22 @@ def open_model(source: Any, config: Any = None) -> Model:
     >>> headspan.open("demo").family
     'llama'
     """
-    from headspan.heads import Heads
-
     if isinstance(source, Model):
         return source
     if isinstance(source, Checkpoint):
         return Model(source)
-    if isinstance(source, Heads):
-        return Model(source.checkpoint, heads=source)
-    if _is_runnable(source):
-        return Model(source.checkpoint, running=source)
-    if isinstance(source, tuple) and len(source) == 2:
-        return Model(open_checkpoint(source[0], source[1]))
+    if type(source).__module__.startswith("headspan."):
+        return _opened(source)
     return Model(open_checkpoint(source, config))
 
 
-def _is_runnable(source: Any) -> bool:
-    if type(source).__module__.split(".")[0] != "headspan":
-        return False
+def _opened(source: Any) -> Model:
+    """A model out of heads, or out of one that is ready to run; these load torch, which reading headers does not."""
+    from headspan.heads import Heads
     from headspan.runtime import RunnableModel
 
-    return isinstance(source, RunnableModel)
+    if isinstance(source, Heads):
+        return Model(source.checkpoint, heads=source)
+    if isinstance(source, RunnableModel):
+        return Model(source.checkpoint, running=source)
+    return Model(open_checkpoint(source))

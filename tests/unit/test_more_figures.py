@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from headspan.lenses.affinity.class_curves import ANY, class_curves
 from sklearn.metrics import average_precision_score
 from typer.testing import CliRunner
 
@@ -15,7 +16,6 @@ from headspan.explorer.claims_page import claims_page
 from headspan.ledger import Examination, ledger
 from headspan.ledger.figures import claims_by_document, figures
 from headspan.lenses import affinity
-from headspan.lenses.affinity.class_curves import ANY, class_curves
 from headspan.lenses.affinity.figures import figures as affinity_figures
 from tests.unit.running_models import TEXT, running
 from tests.unit.test_drift import gpt2

@@ -8,7 +8,7 @@ import torch
 
 import headspan
 from headspan.errors import HeadspanError, MissingTensor
-from headspan.heads.entry import first_read
+from headspan.heads.embeddings import first_read
 from headspan.lenses import obstacles, positions
 from headspan.lenses.positions.alignment import alignment
 from headspan.lenses.positions.layer_zero import TERMS, draw_sample, logit_shares

@@ -10,17 +10,17 @@ import pytest
 import xarray as xr
 from headspan.figures import figures_of
 from headspan.findings import findings_of
-from typer.testing import CliRunner
-
-from headspan.cli.main import app
-from headspan.errors import HeadspanError
-from headspan.statistics.change_points import explained_under_null
 from headspan.sweeps.evolution import as_json, evolution
 from headspan.sweeps.evolution import curves as curves_module
 from headspan.sweeps.evolution.axis import Axis, step_changes
 from headspan.sweeps.evolution.curves import Curve, _distinct
 from headspan.sweeps.evolution.page import write_page
 from headspan.sweeps.evolution.wiring import _times
+from typer.testing import CliRunner
+
+from headspan.cli.main import app
+from headspan.errors import HeadspanError
+from headspan.statistics.change_points import explained_under_null
 
 STEPS = np.arange(0, 2400, 100)
 WALKS = 39

@@ -12,15 +12,15 @@ import torch
 import xarray as xr
 from headspan.figures import figures_of
 from headspan.findings import findings_of
+from headspan.sweeps.evolution import evolution
+from headspan.sweeps.evolution.page import write_page
+from headspan.sweeps.evolution.wiring import tail_q
+from headspan.sweeps.evolution.words import all_in_words, in_words
 from safetensors.torch import save_file
 from scipy.stats import norm
 
 from headspan.dims import PAIR_DIMS
 from headspan.sweeps import open_store, run_sweep
-from headspan.sweeps.evolution import evolution
-from headspan.sweeps.evolution.page import write_page
-from headspan.sweeps.evolution.wiring import tail_q
-from headspan.sweeps.evolution.words import all_in_words, in_words
 from tests.robustness.sweep_models import client_in_this_process
 
 WIDTH, HEADS, LAYERS, TOKENS = 48, 4, 3, 10

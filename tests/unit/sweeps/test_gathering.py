@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from headspan.sweeps.gathering import Gathering, gathered, write_group
+from headspan.sweeps.part_file import Part, write_part
 
 from headspan.errors import StoreError
 from headspan.sweeps import gathering as module
-from headspan.sweeps.gathering import Gathering, gathered, write_group
-from headspan.sweeps.part_file import Part, write_part
 
 LARGE = 100_000
 """Numbers in a variable of a large result: 0.8 MB."""

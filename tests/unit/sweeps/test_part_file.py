@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from headspan.sweeps.blocks import blocks
+from headspan.sweeps.gathering import Gathering, gathered
+from headspan.sweeps.part_file import Part, is_finished, nodes_of, read_part, write_part
 
 import headspan
 from headspan.errors import HeadspanError, StoreError
 from headspan.lenses import LENSES
-from headspan.sweeps.blocks import blocks
-from headspan.sweeps.gathering import Gathering, gathered
-from headspan.sweeps.part_file import Part, is_finished, nodes_of, read_part, write_part
 
 
 def small(shift: float = 0.0) -> xr.Dataset:

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from headspan.sweeps.spec import Series, as_record, from_record, group_name, parsed_spec
 
 from headspan.errors import HeadspanError
-from headspan.sweeps.spec import Series, as_record, from_record, group_name, parsed_spec
 
 
 def checkpoint(folder: Path) -> Path:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from headspan.lenses.positions.chance import trace_log_p, z_score
-from headspan.subspaces.rotation_null import rotated_trace_moments
+from headspan.subspaces.nulls import rotated_trace_moments
 
 PARTS = ("", "_chance", "_z", "_log_p")
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 
 from headspan.subspaces import kernel_null_mean, kernel_null_variance, log_lower_tail, log_upper_tail
-from headspan.subspaces.rotation_null import rotated_trace_log_tail
+from headspan.subspaces.nulls import rotated_trace_log_tail
 
 Array = Float[np.ndarray, "..."]
 

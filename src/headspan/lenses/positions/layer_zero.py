@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headspan.errors import HeadspanError, MissingTensor
 from headspan.heads import Heads
-from headspan.heads.entry import first_read
+from headspan.heads.embeddings import first_read
 
 TERMS = ("token-token", "token-position", "position-token", "position-position", "constant")
 """Query first, key second."""

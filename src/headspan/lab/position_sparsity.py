@@ -17,7 +17,7 @@ from headspan.lab.model import LabModel
 from headspan.lab.recipe import Recipe
 from headspan.lab.source import Source
 from headspan.lab.trainer import begun, train_step
-from headspan.lenses.positions.sparsity import sparsity_against_chance
+from headspan.statistics.sparsity import sparsity_against_null
 
 LEADING = 4
 VARIANTS: Mapping[str, Mapping[str, object]] = {
@@ -38,8 +38,8 @@ def table_sparsity(table: Float[Tensor, "row d"], leading: int = LEADING) -> tup
     """
     centred = table.detach().double().cpu() - table.detach().double().cpu().mean(0)
     directions = torch.linalg.svd(centred, full_matrices=False).Vh[:leading].T.numpy()
-    found = sparsity_against_chance(directions, seed=0)
-    return float(found["participation"].mean()), float(found["participation_chance"].mean())
+    found = sparsity_against_null(directions, seed=0)
+    return float(found["participation"].mean()), float(found["participation_null"].mean())
 
 
 def trained_sparsity(recipe: Recipe, steps: int) -> dict[str, dict[str, float]]:

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: demo demo-model test test-slow check bench docs figures clean
+.PHONY: demo demo-model test test-slow check bench docs figures stub clean
 
 demo: $(VENV)/.installed
 	$(BIN)/headspan report demo -o report.html --force
@@ -27,6 +27,9 @@ bench: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 	@echo "Documentation written to docs/_build/html/index.html"
+
+stub: $(VENV)/.installed-test
+	$(BIN)/python -m docs.make_stub
 
 figures: $(VENV)/.installed-test
 	$(BIN)/python docs/make_figures.py

@@ -4,8 +4,8 @@ import sys
 
 from benchmarks import (
     affinity,
+    distributions,
     drift,
-    gaussian,
     hub,
     interventions,
     lab,
@@ -28,7 +28,7 @@ BENCHMARKS = {
         drift,
         positions,
         spectra,
-        gaussian,
+        distributions,
         runtime,
         interventions,
         lab,

@@ -26,7 +26,7 @@ import torch
 
 import headspan
 from benchmarks.measure import own_peak_bytes
-from headspan.checkpoint.tensors import TensorInfo
+from headspan.checkpoint.formats.tensors import TensorInfo
 from headspan.heads import Heads
 from headspan.heads.memory import working_memory
 from headspan.lenses.affinity import sketch

@@ -5,7 +5,7 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from headspan.checkpoint.families.catalogue import catalogue
+from headspan.checkpoint.families import catalog
 
 COLUMNS = ("`model_type`", "stacks", "query, key, value", "grouped heads", "norm", "positions", "besides")
 
@@ -15,10 +15,10 @@ class FamilyTable(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         rows = [COLUMNS, ("---",) * len(COLUMNS)]
-        for family in catalogue():
+        for family in catalog():
             facts = (family.stacks, family.layout, family.grouped, family.norm, family.positions, family.besides)
             rows.append((f"`{family.model_type}`", *facts))
-        lines = StringList([f"| {' | '.join(row)} |" for row in rows], source="catalogue")
+        lines = StringList([f"| {' | '.join(row)} |" for row in rows], source="catalog")
         holder = nodes.container(classes=["wide-table"])
         self.state.nested_parse(lines, self.content_offset, holder)
         return [holder]

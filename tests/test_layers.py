@@ -14,14 +14,19 @@ GROUND = (
     "_version",
     "errors",
     "atomic",
-    "command",
     "dims",
-    "finding",
-    "progress",
-    "result",
-    "schema",
-    "theme",
     "threads",
+    "progress",
+    "time_limit",
+    "theme",
+    "finding",
+    "schema",
+    "command",
+    "labels",
+    "frames",
+    "storage",
+    "documents",
+    "result",
 )
 """Modules beside the folders, which every folder but a leaf may use."""
 LAYERS = (
@@ -35,8 +40,6 @@ LAYERS = (
     "lenses",
     "lab",
     "ledger",
-    "findings",
-    "figures",
     "explorer",
     "sweeps",
     "cli",
@@ -78,6 +81,63 @@ def test_imports_point_up_the_list_only(path: Path) -> None:
     allowed = {own} | above
     for name in imported(path):
         assert name in allowed or (str(path.relative_to(SOURCE)), name) in EXCEPTIONS, f"{own} may not import {name}"
+
+
+ROLES_OF_FILES = {
+    "__init__": {"findings", "figures", "command", "measurement"},
+    "schema": {"findings", "figures", "command", "measurement"},
+    "findings": {"figures", "command", "measurement"},
+    "figures": {"findings", "command", "measurement"},
+    "command": {"findings", "figures", "measurement"},
+}
+"""What a file of a lens's folder must not import of its own folder; any other file is part of the measurement."""
+MEASUREMENT = {"findings", "figures", "command"}
+
+
+def lens_files() -> list[Path]:
+    return sorted((SOURCE / "lenses").glob("*/*.py"))
+
+
+def own_parts(path: Path) -> Iterator[str]:
+    """The modules of its own folder that a file of a lens imports when it is loaded."""
+    package = f"headspan.lenses.{path.parent.name}"
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(package):
+            rest = node.module.removeprefix(package).strip(".")
+            yield from [rest.split(".")[0]] if rest else [alias.name for alias in node.names]
+
+
+@pytest.mark.parametrize("path", lens_files(), ids=lambda path: "/".join(path.parts[-2:]))
+def test_parts_of_a_lens_keep_to_their_roles(path: Path) -> None:
+    drawn = path.stem.endswith(("_figure", "_figures", "_layout"))
+    forbidden = ROLES_OF_FILES.get("figures" if drawn else path.stem, MEASUREMENT)
+    found = set(own_parts(path)) & (forbidden - {path.stem})
+    assert not found, f"{path.parent.name}/{path.name} may not import {', '.join(sorted(found))}"
+
+
+@pytest.mark.parametrize("path", lens_files(), ids=lambda path: "/".join(path.parts[-2:]))
+def test_a_lens_uses_another_by_its_public_function_alone(path: Path) -> None:
+    own, others = path.parent.name, {folder.name for folder in (SOURCE / "lenses").iterdir() if folder.is_dir()}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("headspan.lenses."):
+            parts = node.module.split(".")
+            if parts[2] in others - {own}:
+                assert len(parts) == 3, f"{own} imports {node.module}"
+                assert [alias.name for alias in node.names] == [parts[2]], f"{own} imports more than {parts[2]}"
+
+
+def test_no_dispatcher_names_a_lens() -> None:
+    """The executor, the command line, the report, sweeps and the lab find lenses in the catalog."""
+    names = {folder.name for folder in (SOURCE / "lenses").iterdir() if (folder / "schema.py").is_file()}
+    files = [*(SOURCE / "lenses").glob("*.py")]
+    files += [path for room in ("cli", "explorer", "sweeps") for path in (SOURCE / room).rglob("*.py")]
+    files += [SOURCE / "result.py", SOURCE / "frames.py", SOURCE / "documents.py", SOURCE / "lab" / "lens_series.py"]
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("headspan.lenses."):
+                assert node.module.split(".")[2] not in names, f"{path.relative_to(SOURCE)} imports {node.module}"
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert node.value not in names - {"tokens"}, f"{path.relative_to(SOURCE)} names {node.value!r}"
 
 
 def test_every_folder_has_its_place_in_the_list() -> None:

@@ -2,7 +2,7 @@
 
 Measurements count layers and heads; people name heads. `labeled` lays the axes (layer, head) of a dataset into one axis
 `head` whose coordinate is the label, with `head_layer` and `head_index` beside it; likewise (layer, kv_head) into
-`kv_head`, and source and destination of pairs into `src` and `dst`. `gridded` is the way back, for whoever draws a grid.
+`kv_head`, and source and destination of pairs into `src` and `dst`. `gridded` is the way back, for who draws a grid.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def labeled(dataset: xr.Dataset, group: int = 1) -> xr.Dataset:
     group
         How many query heads read one kv head.
     """
-    used = {dim: axes for dim, axes in AXES.items() if any(set(axes) <= set(v.dims) for v in dataset.variables.values())}
+    used = {
+        dim: axes for dim, axes in AXES.items() if any(set(axes) <= set(v.dims) for v in dataset.variables.values())
+    }
     coords: dict[str, Any] = {}
     for dim, axes in used.items():
         coords |= _axis(dataset, dim, axes, group)
@@ -96,7 +98,8 @@ def labeled(dataset: xr.Dataset, group: int = 1) -> xr.Dataset:
         for name, one in dataset.coords.variables.items()
         if name not in gone and name not in coords and not _is_grid_number(str(name), used)
     }
-    if "layer" in kept and not any("layer" in one.dims for one in (*data.values(), *kept.values()) if one is not kept["layer"]):
+    beside = [one for name, one in (data | kept).items() if name != "layer"]
+    if "layer" in kept and not any("layer" in one.dims for one in beside):
         del kept["layer"]
     attrs = {name: value for name, value in dataset.attrs.items() if name not in ("src_kv", "dst_kv")}
     return indexed(xr.Dataset(data, coords={**kept, **coords}, attrs=attrs), group)

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from headspan.finding import Finding
     from headspan.schema import Schema
 
-ENDINGS = (".nc", ".csv", ".parquet", ".json")
+ENDINGS = (".nc", ".csv", ".parquet", ".json", ".html")
 """What every result can be written as."""
+PAGE = "headspan.explorer.figures_page:write_figures_page"
+"""What writes a result as a page; a lens's `command.py` may name another. By name, since pages are made of results."""
 SHOWN = 3
 """How many findings stand in a result's short text."""
 
@@ -194,8 +196,10 @@ class Result:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Names of the tables."""
-        return tuple(spec.name for spec in self.lens.schema.tables)
+        """Names of the tables that this result has the numbers for."""
+        from headspan import frames
+
+        return tuple(spec.name for spec in self.lens.schema.tables if frames.has_table(self.data, spec))
 
     def top(
         self,
@@ -256,7 +260,8 @@ class Result:
         return gallery if figure is None else gallery[figure]
 
     def save(self, path: str | Path) -> Path:
-        """Write the result; the ending says how: .nc (everything), .csv or .parquet (the first table), .json.
+        """Write the result; the ending says how: .nc (everything), .csv or .parquet (the first table), .json,
+        .html (findings and figures).
 
         A lens may know more endings. The file is there whole or not at all.
         """
@@ -288,7 +293,8 @@ class Result:
         """The lens and the model in a few words."""
         attrs = self.data.attrs
         of = attrs.get("model", "a model")
-        return f"{self.lens.name} of {attrs['before_model']} and {of}" if "before_model" in attrs else f"{self.lens.name} of {of}"
+        both = f"{attrs['before_model']} and " if "before_model" in attrs else ""
+        return f"{self.lens.name} of {both}{of}"
 
     def __repr__(self) -> str:
         found = self.findings
@@ -312,12 +318,14 @@ class Result:
     def _writers(self) -> dict[str, Callable[[Path], Any]]:
         from headspan import storage
 
-        more = getattr(self.lens.part("command"), "ENDINGS", {})
+        command = self.lens.part("command")
+        more = getattr(command, "ENDINGS", {})
         return {
             ".nc": lambda path: storage.write_netcdf(self.data, path),
             ".csv": lambda path: self.table().to_csv(path, index=False),
             ".parquet": lambda path: storage.write_parquet(self.table(), path),
             ".json": lambda path: path.write_text(storage.json_text(self.to_json()) + "\n", encoding="utf-8"),
+            ".html": lambda path: _page_writer(getattr(command, "PAGE", PAGE))(self, path),
             **{ending: (lambda path, write=write: write(self, path)) for ending, write in more.items()},
         }
 
@@ -333,6 +341,12 @@ class Result:
                 f"this {self.lens.name} result was written by headspan {made_by} and lacks what headspan {__version__} "
                 f"needs ({problem}); compute it again"
             ) from problem
+
+
+def _page_writer(name: str) -> Callable[[Result, Path], None]:
+    module, _, function = name.partition(":")
+    found: Callable[[Result, Path], None] = getattr(import_module(module), function)
+    return found
 
 
 def finding_record(finding: Finding) -> dict[str, Any]:

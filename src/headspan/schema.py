@@ -24,7 +24,12 @@ DERIVED = {
     "log_p": "{}, natural logarithm of the p-value",
     "q": "{}, false-discovery rate (Benjamini-Hochberg)",
 }
-DERIVED_RANGES = {"z": "any number, 0 expected", "p": "[0, 1], uniform under the null", "log_p": "at most 0", "q": "[0, 1]"}
+DERIVED_RANGES = {
+    "z": "any number, 0 expected",
+    "p": "[0, 1], uniform under the null",
+    "log_p": "at most 0",
+    "q": "[0, 1]",
+}
 NULL_DIM = "null"
 
 
@@ -104,6 +109,8 @@ class Table:
         The column that names the node, where there are several.
     also
         Variables with fewer axes that are columns too.
+    without
+        Variables over the same axes that are no columns.
     """
 
     name: str
@@ -112,6 +119,7 @@ class Table:
     nodes: str = ""
     key: str = ""
     also: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,8 +135,10 @@ class Schema:
     """Short names of metrics."""
     two_sided: bool = False
     """Whether a z-score far below 0 is as remarkable as one far above."""
+    arrays: tuple[str, ...] = ()
+    """Variables that JSON holds whole, as nested lists: a row for every cell would be too long."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Variables of files of version 1, by their old names."""
+    """Variables of files of version 1, by their old names; the new name of one that was split along an axis: "{axis}_se"."""
 
     def declared(self, node: str) -> dict[str, Variable]:
         """Every variable that a node may hold, derived ones included, by name."""

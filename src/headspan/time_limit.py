@@ -41,7 +41,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         with lock:
             finished = True
     except _Expired as problem:
-        raise TimeLimit(f"stopped after {seconds:g} s, the time limit; raise it to let the analysis finish") from problem
+        raise TimeLimit(f"stopped after {seconds:g} s, its time limit") from problem
     finally:
         finished = True
         timer.cancel()

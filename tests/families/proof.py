@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headspan.checkpoint import Checkpoint, StoredStack
 from headspan.heads import Heads
-from headspan.heads.rotary import rotation
+from headspan.heads.logits import rotation
 
 
 @dataclass

@@ -7,7 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headspan.checkpoint.hub.ranges import ByteRange, Gathering, difference, n_bytes, union
+from headspan.checkpoint.hub.cache import ByteRange
+from headspan.checkpoint.hub.ranged_file import Gathering, difference, n_bytes, union
 
 LENGTH = 60
 RANGES = st.lists(st.tuples(st.integers(0, LENGTH), st.integers(0, LENGTH)).map(sorted).map(tuple), max_size=8)

@@ -228,8 +228,8 @@ def gguf(folder: Path) -> None:
     (folder / "model-q4.gguf").write_bytes(b"GGUF" + bytes(100))
 
 
-def quantised(method: str, names: dict[str, str]) -> Callable[[Path], None]:
-    """A checkpoint whose attention tensors are renamed or retyped as a quantiser does."""
+def quantized(method: str, names: dict[str, str]) -> Callable[[Path], None]:
+    """A checkpoint whose attention tensors are renamed or retyped as a quantizer does."""
 
     def make(folder: Path) -> None:
         header: dict[str, Any] = {}
@@ -300,7 +300,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "shape of the wrong kind": (changed_header(set_entry("shape", 7)), r"header entry of tensor .* is malformed"),
     "integer weights": (
         changed_header(lambda header: header["h.0.attn.c_attn.weight"].__setitem__("dtype", "I32")),
-        r"is stored as int32: quantised weights \(method not stated\)",
+        r"is stored as int32: quantized weights \(method not stated\)",
     ),
     "missing shard": (
         index_naming("model-00001-of-00002.safetensors"),
@@ -360,15 +360,15 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "nested state dict": (nested_state_dict, r"no tensor at its top level \(it holds 'state_dict'\)"),
     "GGUF": (gguf, r"is a GGUF file \(packed weights\); open the original"),
-    "GPTQ": (quantised("gptq", {"suffix": ".qweight", "dtype": "I32"}), r"quantised \(GPTQ\); open the original"),
-    "AWQ": (quantised("awq", {"suffix": ".qweight", "dtype": "I32"}), r"quantised \(AWQ\); open the original"),
-    "GPTQ without saying so": (quantised("", {"suffix": ".qweight", "dtype": "I32"}), r"quantised \(GPTQ or AWQ\)"),
+    "GPTQ": (quantized("gptq", {"suffix": ".qweight", "dtype": "I32"}), r"quantized \(GPTQ\); open the original"),
+    "AWQ": (quantized("awq", {"suffix": ".qweight", "dtype": "I32"}), r"quantized \(AWQ\); open the original"),
+    "GPTQ without saying so": (quantized("", {"suffix": ".qweight", "dtype": "I32"}), r"quantized \(GPTQ or AWQ\)"),
     "bitsandbytes": (
-        quantised("bitsandbytes", {"suffix": ".weight", "dtype": "U8"}),
-        r"quantised weights \(bitsandbytes\)",
+        quantized("bitsandbytes", {"suffix": ".weight", "dtype": "U8"}),
+        r"quantized weights \(bitsandbytes\)",
     ),
     "fp8": (
-        quantised("fp8", {"suffix": ".weight", "dtype": "F8_E4M3"}),
-        r"stored as float8_e4m3fn: quantised weights \(fp8\)",
+        quantized("fp8", {"suffix": ".weight", "dtype": "F8_E4M3"}),
+        r"stored as float8_e4m3fn: quantized weights \(fp8\)",
     ),
 }

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headspan.checkpoint.config import Config
-from headspan.checkpoint.describing import language_config
-from headspan.checkpoint.families import FAMILIES
-from headspan.checkpoint.families.catalogue import default_fields
+from headspan.checkpoint.families import FAMILIES, default_fields
+from headspan.checkpoint.recognition import language_config
 from headspan.errors import HeadspanError
 
 EXTRA = (

@@ -14,8 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from headspan.demo import demo_folder
 from headspan.demo.card import CLEAR_SCORE, model_card, score_record
-from headspan.demo.measure import copying_accuracy, head_scores, open_demo
-from headspan.demo.sequences import DISTRIBUTIONS, Distribution, tiled_sequences
+from headspan.demo.task import DISTRIBUTIONS, Distribution, copying_accuracy, head_scores, open_demo, tiled_sequences
 from headspan.demo.train import Recipe, untrained_model, write_demo
 
 MEGABYTE = 1_000_000

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headspan.dims import KV_ROLES, HeadLabel, Role
 from headspan.runtime import RunnableModel, forward
+from headspan.runtime.forward_pass import output_matrices
 from headspan.runtime.interventions import (
     AblatedHeads,
     HeadSpectra,
@@ -24,7 +25,6 @@ from headspan.runtime.interventions import (
     intervened,
     mean_values,
 )
-from headspan.runtime.running import output_matrices
 from headspan.subspaces import random_subspaces
 from tests.families.tiny_models import CASES, TOKENS, Case
 from tests.runtime.test_forward import RUN, runnable
@@ -182,7 +182,7 @@ def test_one_head_can_be_scaled_alone(name: str) -> None:
 
 def stored_matrices(model: RunnableModel, role: Role, layer: int) -> torch.Tensor:
     """Heads of the running model through the views of the library, not those of interventions."""
-    from headspan.heads.views import head_weights
+    from headspan.heads.block import head_weights
 
     projection = model.stack.projections[role]
     weight = model.linear(role, layer).get_parameter("weight")
@@ -218,7 +218,7 @@ def test_truncated_queries_have_that_rank_bias_included() -> None:
     with intervened(model, HeadSpectra.of(model).truncated(2)):
         linear, rows = model.linear("Q", 0), model.stack.projections["Q"].rows
         features = linear(torch.randn(50, 24, dtype=torch.float64))
-        from headspan.heads.views import head_features
+        from headspan.heads.block import head_features
 
         queries = head_features(features, rows).movedim(1, 0)
         assert torch.linalg.matrix_rank(queries).tolist() == [2] * model.n_heads

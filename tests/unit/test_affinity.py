@@ -15,7 +15,7 @@ import headspan
 from headspan.dims import PAIRINGS
 from headspan.errors import DegenerateSubspace, ShapeError, UnsupportedModel
 from headspan.heads import Heads
-from headspan.heads.rotary import relative_rotation
+from headspan.heads.logits import relative_rotation
 from headspan.lenses import affinity
 from headspan.lenses.affinity.edges import edges, pairing_node, top_edges
 from tests.families.tiny_models import CASES

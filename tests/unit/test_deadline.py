@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from headspan.checkpoint.hub.deadline import within
+from headspan.checkpoint.hub.patience import within
 
 
 def test_a_result_in_time_is_returned_and_not_discarded() -> None:

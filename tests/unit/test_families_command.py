@@ -6,8 +6,7 @@ import json
 
 from typer.testing import CliRunner
 
-from headspan.checkpoint.families import FAMILIES
-from headspan.checkpoint.families.catalogue import catalogue
+from headspan.checkpoint.families import FAMILIES, catalog
 from headspan.cli.main import app
 
 
@@ -19,7 +18,7 @@ def test_every_family_is_listed_once() -> None:
 
 
 def test_the_list_says_what_sets_families_apart() -> None:
-    facts = {row.model_type: row for row in catalogue()}
+    facts = {row.model_type: row for row in catalog()}
     assert facts["gpt2"].layout == "fused, side by side"
     assert facts["gpt_neox"].layout == "fused, head by head"
     assert facts["codegen"].layout == "fused, 4 blocks"
@@ -28,7 +27,7 @@ def test_the_list_says_what_sets_families_apart() -> None:
     assert (facts["llama"].grouped, facts["gpt2"].grouped, facts["falcon"].grouped) == ("yes", "no", "yes")
     assert facts["gemma2"].norm == "RMSNorm before and after"
     assert facts["olmo"].norm == "LayerNorm, bare, before"
-    assert facts["gptj"].positions == "rotary, 64 of 256, neighbours"
+    assert facts["gptj"].positions == "rotary, 64 of 256, neighbors"
     assert facts["gemma3_text"].positions == "rotary, by layer"
     assert facts["gpt_oss"].besides == "sinks, experts"
     assert facts["t5"].stacks == "encoder, decoder, cross"

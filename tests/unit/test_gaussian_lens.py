@@ -15,18 +15,17 @@ from typer.testing import CliRunner
 import headspan
 from headspan.cli.main import app
 from headspan.distributions import score_moments
-from headspan.errors import ShapeError, UnsupportedModel
-from headspan.figures import figures_of
-from headspan.findings import findings_of
+from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.heads import Heads
-from headspan.heads.projecting import projected
-from headspan.lenses import gaussian, obstacles
-from headspan.lenses.gaussian import lens as lens_module
+from headspan.heads.logits import queries_or_keys
+from headspan.lenses.gaussian import gaussian, measurement
 from headspan.lenses.gaussian.agreement import explained, size_ratio, slope
 from headspan.lenses.gaussian.information import information_at, leading_components
 from headspan.lenses.gaussian.pairs import QueriesAndKeys, fitted
-from headspan.lenses.gaussian.reading import Reads
-from headspan.lenses.saving import save_result
+from headspan.lenses.gaussian.schema import PAIRS
+from headspan.lenses.gaussian.sequences import Reads
+from headspan.lenses.run import labeled_result
+from headspan.result import Result
 from headspan.subspaces import Factored
 from tests.families.tiny_models import CASES
 
@@ -42,8 +41,8 @@ def demo() -> Heads:
 
 
 @pytest.fixture(scope="module")
-def result(demo: Heads) -> xr.Dataset:
-    return gaussian.compute(demo, sequences=16, length=32)
+def result(demo: Heads) -> Result:
+    return gaussian(demo, sequences=16, length=32)
 
 
 def gaussian_stream(heads: Heads, sequences: int, length: int, rho: float = 0.6) -> Reads:
@@ -60,9 +59,9 @@ def gaussian_stream(heads: Heads, sequences: int, length: int, rho: float = 0.6)
 
 def test_a_gaussian_stream_is_predicted_to_sampling_error(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = tiny("gpt2")
-    monkeypatch.setattr(lens_module, "sampled_reads", lambda *_: gaussian_stream(heads, 1200, 24))
-    found = gaussian.compute(heads)
-    for pair in gaussian.PAIRS:
+    monkeypatch.setattr(measurement, "sampled_reads", lambda *_: gaussian_stream(heads, 1200, 24))
+    found = gaussian(heads).grid()
+    for pair in PAIRS:
         here = found.sel(pair=pair, layer=0)
         np.testing.assert_allclose(here["logit_sd"], here["logit_sd_measured"], rtol=0.05)
         gap = abs(here["logit_mean"] - here["logit_mean_measured"]) / here["logit_sd"]
@@ -75,8 +74,8 @@ def test_the_entropy_of_attention_over_independent_gaussian_tokens_is_predicted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heads = tiny("gpt2")
-    monkeypatch.setattr(lens_module, "sampled_reads", lambda *_: gaussian_stream(heads, 400, 24, rho=0.0))
-    found = gaussian.compute(heads)
+    monkeypatch.setattr(measurement, "sampled_reads", lambda *_: gaussian_stream(heads, 400, 24, rho=0.0))
+    found = gaussian(heads)
     np.testing.assert_allclose(found["entropy"], found["entropy_measured"], rtol=0.03)
 
 
@@ -84,9 +83,9 @@ def test_moments_fitted_on_queries_are_the_images_of_the_streams(demo: Heads) ->
     heads = demo.to("float64")
     generator = torch.Generator().manual_seed(1)
     reads = torch.randn(40, 12, heads.d_model, generator=generator, dtype=torch.float64)
-    q, k = projected(heads, "Q", 0, reads), projected(heads, "K", 0, reads)
+    q, k = queries_or_keys(heads, "Q", 0, reads), queries_or_keys(heads, "K", 0, reads)
     sample = QueriesAndKeys(q, k.repeat_interleave(q.shape[1] // k.shape[1], dim=1))
-    ours = fitted(sample, "neighbour")
+    ours = fitted(sample, "neighbor")
     x, y = reads[:, 1:], reads[:, :-1]
     off = torch.cat([x - x.mean(0), y - y.mean(0)], -1).flatten(0, 1)
     both = off.mT @ off / (39 * 11)
@@ -106,8 +105,8 @@ def test_moments_fitted_on_queries_are_the_images_of_the_streams(demo: Heads) ->
 @pytest.mark.parametrize("family", ["gpt2", "llama", "bert"])
 def test_tables_alone_say_the_same_of_layer_0_as_a_run(family: str) -> None:
     heads = tiny(family)
-    run = gaussian.compute(heads, sequences=8, length=16, seed=3)
-    tables = gaussian.compute(heads, running="it has no legs", sequences=8, length=16, seed=3)
+    run = gaussian(heads, sequences=8, length=16, seed=3).grid()
+    tables = measurement.measure(heads, running="it has no legs", sequences=8, length=16, seed=3)
     assert tables["layer"].values.tolist() == [0]
     assert "it has no legs" in tables.attrs["source"]
     assert "layers above 0" in tables.attrs["left_out"]
@@ -117,16 +116,16 @@ def test_tables_alone_say_the_same_of_layer_0_as_a_run(family: str) -> None:
 
 def test_a_text_and_a_model_that_cannot_run_do_not_go_together(demo: Heads) -> None:
     with pytest.raises(UnsupportedModel, match="a text needs a model that can be run"):
-        gaussian.compute(demo, running="it has no legs", text="words")
+        measurement.measure(demo, running="it has no legs", text="words")
 
 
 def test_without_a_run_and_without_tables_there_is_nothing_to_say(gpt2_attention: Path) -> None:
-    checkpoint = headspan.open(gpt2_attention)
+    model = headspan.open(gpt2_attention)
     with pytest.raises(UnsupportedModel, match="nor can layer 0 be read from tables: W_E is not in this checkpoint"):
-        gaussian.compute(checkpoint.heads())
-    reason = obstacles(checkpoint)["gaussian"]
+        gaussian(model)
+    reason = model.skip_reasons()["gaussian"]
     assert reason is not None
-    assert "nor is W_E in it" in reason
+    assert "needs W_E or a model that runs" in reason
 
 
 def test_a_head_that_looks_at_nothing_is_predicted_uniform() -> None:
@@ -135,7 +134,7 @@ def test_a_head_that_looks_at_nothing_is_predicted_uniform() -> None:
     with torch.no_grad():
         model.transformer.h[0].attn.c_attn.weight[:, :24] = 0
         model.transformer.h[0].attn.c_attn.bias[:24] = 0
-    found = gaussian.compute(headspan.open(model).heads(), sequences=8, length=16).sel(layer=0)
+    found = gaussian(headspan.open(model).heads(), sequences=8, length=16).grid().sel(layer=0)
     np.testing.assert_allclose(found["entropy"], found["entropy_uniform"], rtol=1e-9)
     np.testing.assert_allclose(found["entropy_measured"], found["entropy_uniform"], rtol=1e-5)
     assert float(abs(found["logit_sd"]).max()) == 0.0
@@ -144,26 +143,26 @@ def test_a_head_that_looks_at_nothing_is_predicted_uniform() -> None:
 
 @pytest.mark.parametrize(("family", "note"), [("bloom", "position terms"), ("gemma2", "before the cap")])
 def test_what_is_not_in_the_picture_is_said(family: str, note: str) -> None:
-    assert note in gaussian.compute(tiny(family), sequences=4, length=8).attrs["left_out"]
+    assert note in gaussian(tiny(family), sequences=4, length=8).attrs["left_out"]
 
 
 def test_latent_attention_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedModel, match="latent attention"):
-        gaussian.compute(tiny("deepseek_v3"))
+        gaussian(tiny("deepseek_v3"))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sequences": 3}, "at least 4 sequences"),
-        ({"length": 2}, "at least 4 sequences"),
+        ({"sequences": 3}, "sequences = 3 of length = 64 are too few"),
+        ({"length": 2}, "both are at least 4"),
         ({"length": 10**6}, "exceed the model's context"),
         ({"text": "a few words"}, "needed at least 4"),
     ],
 )
 def test_bad_choices_are_refused(demo: Heads, options: dict[str, object], message: str) -> None:
-    with pytest.raises(ShapeError, match=message):
-        gaussian.compute(demo, **options)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=message):
+        gaussian(demo, **options)  # type: ignore[arg-type]
 
 
 def test_agreement_is_one_for_the_truth_and_zero_for_a_constant() -> None:
@@ -186,23 +185,23 @@ def test_information_is_zero_by_chance_and_that_of_a_correlation_otherwise() -> 
     assert abs(float(information_at(components, 1, related=False))) < 0.01
 
 
-def test_the_same_seed_gives_the_same_result(demo: Heads, result: xr.Dataset) -> None:
-    assert gaussian.compute(demo, sequences=16, length=32).equals(result)
-    assert not gaussian.compute(demo, sequences=16, length=32, seed=1).equals(result)
+def test_the_same_seed_gives_the_same_result(demo: Heads, result: Result) -> None:
+    assert gaussian(demo, sequences=16, length=32).data.equals(result.data)
+    assert not gaussian(demo, sequences=16, length=32, seed=1).data.equals(result.data)
 
 
 def test_a_text_is_cut_into_windows(demo: Heads) -> None:
     words = " ".join(["the cat sat on the mat"] * 80)
-    found = gaussian.compute(demo, text=words, sequences=6, length=16)
+    found = gaussian(demo, text=words, sequences=6, length=16)
     assert "on a text, 6 sequences of 16 tokens" in found.attrs["source"]
 
 
-def test_findings_and_figures_tell_the_numbers_of_the_result(result: xr.Dataset) -> None:
-    told = findings_of("gaussian", result)
+def test_findings_and_figures_tell_the_numbers_of_the_result(result: Result) -> None:
+    told = result.findings
     assert len(told) == 5
     entropy = next(finding for finding in told if "measured entropies" in finding.statement)
     assert entropy.value == float(result["entropy_r2_all"])
-    drawn = figures_of("gaussian", result)
+    drawn = result.figures
     assert list(drawn) == [
         "Spread of logits",
         "Entropy of attention",
@@ -217,20 +216,20 @@ def test_findings_and_figures_tell_the_numbers_of_the_result(result: xr.Dataset)
 
 def test_one_head_of_one_layer_has_findings_and_figures() -> None:
     heads = tiny("gpt2")
-    one = gaussian.compute(heads, sequences=4, length=8).isel(layer=[0], head=[0])
-    assert "Where the picture holds" not in figures_of("gaussian", one)
-    assert findings_of("gaussian", one)
+    found = gaussian(heads, sequences=4, length=8)
+    one = labeled_result(found.lens, found.grid().isel(layer=[0], head=[0]), heads)
+    assert "Where the picture holds" not in one.figures
+    assert one.findings
 
 
-def test_a_result_survives_a_file_and_json_has_no_nan(result: xr.Dataset, tmp_path: Path) -> None:
-    save_result(result, tmp_path / "a.nc", table=gaussian.table, as_json=gaussian.as_json)
-    with xr.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as again:
-        xr.testing.assert_allclose(again, result)
-    document = gaussian.as_json(result.assign(entropy_r2_all=float("nan")))
-    assert json.loads(json.dumps(document, allow_nan=False))["all"]["entropy_r2"] is None
-    rows = gaussian.table(result)
-    assert len(rows) == result.sizes["layer"] * result.sizes["head"]
-    assert rows["self_sd"][0] == float(result["logit_sd"].sel(layer=0, pair="self")[0])
+def test_a_result_survives_a_file_and_json_has_no_nan(result: Result, tmp_path: Path) -> None:
+    again = headspan.load(result.save(tmp_path / "a.nc"))
+    xr.testing.assert_allclose(again.dataset(), result.dataset())
+    result.data["entropy_r2_all"] = float("nan")
+    assert json.loads(json.dumps(result.to_json(), allow_nan=False))["summary"]["entropy_r2_all"] is None
+    rows = result.table("logits")
+    assert len(rows) == result["logit_sd"].size
+    assert rows["logit_sd"][0] == float(result["logit_sd"].sel(head="L0H0", pair="self"))
 
 
 def test_the_command_prints_agreement_and_refuses_a_file_that_is_no_text(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import pytest
 from sklearn.metrics import average_precision_score
 from typer.testing import CliRunner
 
+import headspan
 from headspan.cli.main import app
 from headspan.explorer.claims_page import claims_page
-from headspan.figures import figures_of
 from headspan.ledger import Examination, ledger
 from headspan.ledger.figures import claims_by_document, figures
-from headspan.lenses import affinity, attention
+from headspan.lenses import affinity
 from headspan.lenses.affinity.class_curves import ANY, class_curves
 from headspan.lenses.affinity.figures import figures as affinity_figures
 from tests.unit.running_models import TEXT, running
@@ -53,7 +53,7 @@ def test_cosines_beside_attention_are_those_of_the_embedded_tokens(level: str) -
 
     model = running()
     prompt = encoded(model, TEXT)
-    maps = attention.compute(model, prompt, level=level, permutations=0)
+    maps = headspan.attention(model, TEXT, level=level, permutations=0)
     cosine = maps["embedding_cosine"].values
     np.testing.assert_allclose(np.diag(cosine), 1, atol=1e-6)
     np.testing.assert_allclose(cosine, cosine.T)
@@ -62,7 +62,7 @@ def test_cosines_beside_attention_are_those_of_the_embedded_tokens(level: str) -
         states = forward(model, prompt.tokens).states[0, 0].double().numpy()
         expected = states[2] @ states[5] / np.linalg.norm(states[2]) / np.linalg.norm(states[5])
         assert cosine[2, 5] == pytest.approx(expected)
-    drawn = figures_of("attention", maps)["Attention beside cosines"]
+    drawn = maps.figures["Attention beside cosines"]
     assert np.isnan(drawn.data[1].z[0][0])
     assert drawn.data[1].z[0][1] == pytest.approx(cosine[0, 1])
 

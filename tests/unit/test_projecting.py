@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import ShapeError, UnsupportedModel
-from headspan.heads.projecting import projected, projection_obstacle
-from headspan.heads.rotary import relative_rotation
+from headspan.heads.logits import projection_obstacle, queries_or_keys, relative_rotation
 from headspan.runtime import forward, open_runnable
 from tests.families.tiny_models import CASES, TOKENS
 
@@ -19,7 +18,7 @@ def test_queries_and_keys_give_the_running_models_scores(family: str) -> None:
     model = open_runnable(case.model(head=True).float(), dtype="float64")
     heads = model.heads().to("float64")
     run = forward(model, TOKENS).runs[1]
-    q, k = (projected(heads, role, 1, run.read)[0] for role in ("Q", "K"))
+    q, k = (queries_or_keys(heads, role, 1, run.read)[0] for role in ("Q", "K"))
     k = k.repeat_interleave(heads.n_heads // len(k), dim=0)
     for delta in (0, 1, 4):
         R = relative_rotation(heads, delta, [1])
@@ -32,13 +31,13 @@ def test_queries_and_keys_give_the_running_models_scores(family: str) -> None:
 
 def test_latent_attention_is_refused_by_name() -> None:
     case = next(case for case in CASES if case.name == "deepseek_v3")
-    heads = headspan.open(case.model().float()).heads()
+    heads = open_checkpoint(case.model().float()).heads()
     assert "latent attention" in str(projection_obstacle(heads))
     with pytest.raises(UnsupportedModel, match="latent attention"):
-        projected(heads, "Q", 0, torch.zeros(3, heads.d_model))
+        queries_or_keys(heads, "Q", 0, torch.zeros(3, heads.d_model))
 
 
 def test_reads_of_another_width_are_refused() -> None:
-    heads = headspan.open("demo").heads()
+    heads = open_checkpoint("demo").heads()
     with pytest.raises(ShapeError, match="d_model"):
-        projected(heads, "Q", 0, torch.zeros(3, heads.d_model + 1))
+        queries_or_keys(heads, "Q", 0, torch.zeros(3, heads.d_model + 1))

@@ -1,6 +1,6 @@
 """A LoRA adapter in PEFT's layout, merged into the weights of its base model as they are read.
 
-W' = W + s B A, with s = alpha / r (alpha / sqrt(r) for rank-stabilised LoRA), transposed where the base stores its
+W' = W + s B A, with s = alpha / r (alpha / sqrt(r) for rank-stabilized LoRA), transposed where the base stores its
 matrices the other way round. Tensors that the adapter replaces whole (biases, `modules_to_save`) are taken from it.
 Anything else that an adapter can hold changes the model in another way, and is refused rather than left out.
 """
@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headspan.checkpoint.config import MAX_WIDTH, Config, read_json
-from headspan.checkpoint.folder import safe_path
-from headspan.checkpoint.local_files import LocalFiles
+from headspan.checkpoint.formats.local_files import LocalFiles, safe_path
+from headspan.checkpoint.formats.tensors import TensorInfo, TensorStore
 from headspan.checkpoint.stored_stack import check_shape
-from headspan.checkpoint.tensors import TensorInfo, TensorStore
 from headspan.errors import CheckpointError, UnsupportedModel
 
 if TYPE_CHECKING:
@@ -96,14 +95,14 @@ class MergedAdapter:
         parts = self.adapter.read([part for change in changed.values() for part in change.parts])
         tensors = self.base.read(names)
         for name, change in changed.items():
-            tensors[name] = self._changed(tensors[name], [parts[part] for part in change.parts], change.scale)
+            tensors[name] = self._merge(tensors[name], [parts[part] for part in change.parts], change.scale)
         return tensors
 
     def content_hash(self) -> str:
         both = f"{self.base.content_hash()} {self.adapter.content_hash()}"
         return f"sha256-of-base-and-adapter:{hashlib.sha256(both.encode()).hexdigest()}"
 
-    def _changed(self, weight: torch.Tensor, parts: list[torch.Tensor], scale: float) -> torch.Tensor:
+    def _merge(self, weight: torch.Tensor, parts: list[torch.Tensor], scale: float) -> torch.Tensor:
         import torch
 
         if len(parts) == 1:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headspan.checkpoint.config import Config
-from headspan.checkpoint.refusals import check_readable, packed_format
+from headspan.checkpoint.formats.quantization import check_readable, packed_format
+from headspan.checkpoint.formats.tensors import TensorStore
 from headspan.checkpoint.stored_stack import StoredStack, check_shape
-from headspan.checkpoint.tensors import TensorStore
 from headspan.dims import Fold
-from headspan.errors import CheckpointError, ShapeError
+from headspan.errors import ArgumentError, CheckpointError
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ class Checkpoint:
 
     @cached_property
     def packing(self) -> str | None:
-        """How some of the weights are quantised, if they are; the attention itself is always plain numbers."""
+        """How some of the weights are quantized, if they are; the attention itself is always plain numbers."""
         return packed_format(self.config, self.store.infos)
 
     def stack(self, name: str | None = None) -> StoredStack:
@@ -65,7 +65,7 @@ class Checkpoint:
             return next(iter(self.stacks.values()))
         if name is None or name not in self.stacks:
             asked = "no stack was named" if name is None else f"there is no stack {name!r}"
-            raise ShapeError(
+            raise ArgumentError(
                 f"{asked}; this {self.family} has: {', '.join(self.stacks)}; name one with --stack (stack=...)"
             )
         return self.stacks[name]
@@ -99,6 +99,7 @@ class Checkpoint:
         fold: Fold = "none",
         center: bool = False,
         stack: str | None = None,
+        cache: int | str = "2GB",
     ) -> Heads:
         """Every head's weights, lazily: shapes now, tensors when they are asked for.
 
@@ -116,8 +117,11 @@ class Checkpoint:
             Also remove from what is read and written the component that LayerNorm discards (the mean over d_model).
         stack
             Which stack, for a model with several.
+        cache
+            How much memory matrices that are asked for whole (`heads.W_Q`, `heads.W_E`, `heads.mlp(0)`) may take, as
+            "500MB"; those not used for longest are let go of first, and 0 keeps none.
         """
         # The one place that looks down the list of layers: users ask a checkpoint for its heads (decision 0002).
-        from headspan.heads import Heads
+        from headspan.heads import Heads, WeightReader
 
-        return Heads.of(self, layers=layers, dtype=dtype, device=device, fold=fold, center=center, stack=stack)
+        return Heads.of(WeightReader.of(self, stack, dtype, device, fold, center), layers, cache)

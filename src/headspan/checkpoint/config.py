@@ -3,6 +3,11 @@
 Fields are asked for by name (with the older spellings of the same field) and come back checked: present, of the right
 type, within limits that no real model exceeds. Nothing downstream has to wonder whether `num_hidden_layers` is a
 thousand million or a string.
+
+`transformers` writes a config inside another one without the fields that have their default, so that the `text_config`
+of a published LLaVA does not even say how many layers it has. The defaults stand in `config_defaults.json`, for the
+fields that headspan asks for; a test holds them against `transformers`, and `python -m tests.families.config_defaults`
+writes them anew. A config that is a file of its own must say everything itself: what it lacks is an error there.
 """
 
 from __future__ import annotations
@@ -10,6 +15,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +32,13 @@ MAX_NUMBER = 1e30
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`; anything else is a CheckpointError that names the file."""
     try:
-        check_json_size(path.stat().st_size, path.name)
+        size = path.stat().st_size
+        if size > MAX_JSON_BYTES:
+            raise CheckpointError(f"{path.name} is {size:,} bytes long; no real one exceeds {MAX_JSON_BYTES:,}")
         content = path.read_bytes()
     except OSError as problem:
         raise CheckpointError(f"{path.name} cannot be read as JSON: {problem}") from problem
     return json_object(content, path.name)
-
-
-def check_json_size(size: int, place: str) -> None:
-    """Refuse a JSON file that is longer than any real one, before it is read."""
-    if size > MAX_JSON_BYTES:
-        raise CheckpointError(f"{place} is {size:,} bytes long; no real one exceeds {MAX_JSON_BYTES:,}")
 
 
 def json_object(content: bytes, place: str) -> dict[str, Any]:
@@ -69,7 +72,7 @@ class Config:
         """The first of these fields that is there and not null, or None."""
         return next((self.fields[name] for name in names if self.fields.get(name) is not None), None)
 
-    def updated(self, fields: Mapping[str, Any]) -> Config:
+    def with_fields(self, fields: Mapping[str, Any]) -> Config:
         """The same config with some fields replaced."""
         return replace(self, fields={**self.fields, **fields})
 
@@ -126,3 +129,16 @@ class Config:
 def _short(value: object) -> str:
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "an integer of over 30 digits"
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+@cache
+def defaults() -> dict[str, dict[str, Any]]:
+    """Fields and their defaults, by model_type."""
+    text = files("headspan.checkpoint").joinpath("config_defaults.json").read_text(encoding="utf-8")
+    loaded: dict[str, dict[str, Any]] = json.loads(text)
+    return loaded
+
+
+def with_defaults(config: Config) -> Config:
+    """A nested config with its omitted fields filled in."""
+    return Config({**defaults().get(config.model_type, {}), **config.fields}, config.place)

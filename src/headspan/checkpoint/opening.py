@@ -10,12 +10,10 @@ from typing import Any
 from headspan.checkpoint.adapter import MergedAdapter, adapter_settings, is_adapter
 from headspan.checkpoint.checkpoint import Checkpoint, Folder
 from headspan.checkpoint.config import Config, read_json
-from headspan.checkpoint.describing import described_stacks, language_config
-from headspan.checkpoint.folder import folder_config, weight_files
-from headspan.checkpoint.hub.reference import HubReference, hub_reference
-from headspan.checkpoint.in_memory import InMemory
-from headspan.checkpoint.local_files import LocalFiles
-from headspan.checkpoint.tensors import TensorStore
+from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, weight_files
+from headspan.checkpoint.formats.tensors import InMemory, TensorStore
+from headspan.checkpoint.hub import HubReference, hub_reference
+from headspan.checkpoint.recognition import language_config, stored_stacks
 from headspan.demo import demo_folder
 from headspan.errors import CheckpointError, HeadspanError
 
@@ -78,7 +76,7 @@ def _open_path(source: str, config: Any, may_be_on_the_hub: bool) -> Checkpoint:
 
 def _open_on_the_hub(reference: HubReference, config: Any) -> Checkpoint:
     # huggingface_hub takes a third of a second to load, which an analysis of a local folder need not pay.
-    from headspan.checkpoint.hub.opening import open_hub_model
+    from headspan.checkpoint.hub.model import open_hub_model
 
     model = open_hub_model(reference)
     settings = model.config() if config is None else _config(config)
@@ -126,7 +124,7 @@ def _checkpoint(
     source: str, config: Config, store: TensorStore, revision: str | None = None, folder: Folder = None
 ) -> Checkpoint:
     config = language_config(config)
-    return Checkpoint(source, config, store, described_stacks(source, config, store.infos), revision, folder)
+    return Checkpoint(source, config, store, stored_stacks(source, config, store.infos), revision, folder)
 
 
 def _snapshot_revision(folder: Path) -> str | None:

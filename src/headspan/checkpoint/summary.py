@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from headspan._version import __version__
 from headspan.checkpoint.checkpoint import Checkpoint
+from headspan.checkpoint.families import Shape
 from headspan.checkpoint.stored_stack import StoredStack
+
+PLAIN_FACTS = (*get_type_hints(Shape), "name", "causal", "positions", "norm_place")
+"""What a summary takes from the description as it is."""
 
 
 @dataclass(frozen=True)
@@ -77,44 +81,15 @@ def summary(checkpoint: Checkpoint) -> Summary:
 
 def stack_notes(stored: StoredStack) -> Iterator[str]:
     """What sets a stack apart from plain attention, in words."""
-    stack = stored.stack
     if stored.other_layers:
-        yield f"{len(stored.other_layers)} of {stack.n_layers} layers are not attention and are left out"
-    if stack.repeats > 1:
-        yield f"the model runs through these layers {stack.repeats} times; each is counted once"
-    if stack.reads_memory:
-        yield "keys and values read the encoder's output, not this stack's stream"
-    if stack.apart:
-        turned = stack.apart["Q"].rows.d_head
-        yield f"latent attention: the {turned} features per head that positions turn are kept apart from W_Q and W_K"
-    if stack.query_norm is not None:
-        yield "queries and keys are normed before they meet"
-    if stack.softcap is not None:
-        yield f"logits are capped at {stack.softcap:g}"
-    if stack.clip is not None:
-        yield f"queries, keys and values are clipped at {stack.clip:g}"
-    if stack.sinks is not None:
-        yield "attention sinks: a row of a pattern sums to less than 1"
-    if stack.write_norm is not None:
-        yield "what the attention writes is normed before it is added to the stream"
-    if stack.experts:
-        yield "the MLP is a mixture of experts and is not handed out"
+        yield f"{len(stored.other_layers)} of {stored.stack.n_layers} layers are not attention and are left out"
+    yield from (note for _, note in stored.stack.peculiarities())
 
 
 def _stack_summary(stored: StoredStack) -> StackSummary:
-    stack = stored.stack
     return StackSummary(
-        name=stack.name,
-        n_layers=stack.n_layers,
-        n_heads=stack.n_heads,
-        n_kv_heads=stack.n_kv_heads,
-        d_model=stack.d_model,
-        d_head=stack.d_head,
-        d_value=stack.d_value,
-        causal=stack.causal,
-        positions=stack.positions,
-        norm=stack.norm.kind,
-        norm_place=stack.norm_place,
+        **{name: getattr(stored.stack, name) for name in PLAIN_FACTS},
+        norm=stored.stack.norm.kind,
         notes=list(stack_notes(stored)),
         parts=sorted(stored.parts),
         missing=stored.missing(),

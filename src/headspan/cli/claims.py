@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headspan.atomic import check_writable, refuse_existing, written_whole
-from headspan.cli import arguments as shared
+from headspan.cli import options as shared
 from headspan.cli.delivery import print_json
-from headspan.errors import HeadspanError
+from headspan.errors import ArgumentError
 
 if TYPE_CHECKING:
     from headspan.checkpoint import Checkpoint
@@ -24,7 +24,7 @@ SHOWN = {"pass": "pass", "fail": "FAIL", "skipped": "-"}
 
 def claims(
     document: Annotated[
-        str | None, typer.Option("--seed", help="One of the documents: 000, 001, 002, 003 (the thesis) or 004.")
+        str | None, typer.Option("--document", help="One of the documents: 000, 001, 002, 003 (the thesis) or 004.")
     ] = None,
     name: Annotated[str | None, typer.Option("--id", help="One claim, or all whose id begins so: 6.33, 5.2.")] = None,
     status: Annotated[str | None, typer.Option(help="holds, asymptotic, approximate, wrong, observational ...")] = None,
@@ -38,17 +38,17 @@ def claims(
     force: shared.Force = False,
 ) -> None:
     """Check the claims of the documents headspan is built on; exit code 1 if a check fails."""
-    from headspan.ledger import chosen, ledger
-    from headspan.ledger.listing import markdown, summary
+    from headspan.ledger import all_claims, select_claims
+    from headspan.ledger.markdown import markdown, summary
 
     if as_json and as_markdown:
-        raise HeadspanError("--json and --markdown are two forms of one page: choose one")
+        raise ArgumentError("--json and --markdown are two forms of one page: choose one")
     if html is not None:
         check_writable(html, (".html",))
         refuse_existing(html, force)
-    models = opened_models(model or [])
-    rows = chosen(ledger(), document=document, name=name, status=status)
-    results = _examined_with_progress(rows, random_seed, models)
+    models = open_models(model or [])
+    rows = select_claims(all_claims(), document=document, name=name, status=status)
+    results = _examine(rows, random_seed, models)
     if html is not None:
         _write_page(results, html)
     if as_json:
@@ -72,40 +72,40 @@ def _write_page(results: list[Examination], path: Path) -> None:
     typer.echo(f"Page written to {path}", err=True)
 
 
-def opened_models(given: list[str]) -> dict[str, Checkpoint]:
-    """Checkpoints by the names that claims use, from `name=PATH`."""
+def open_models(given: list[str]) -> dict[str, Checkpoint]:
+    """Open checkpoints by the names that claims use, from `name=PATH`."""
     from headspan.checkpoint import open_checkpoint
-    from headspan.ledger import ledger
+    from headspan.ledger import all_claims
 
-    known = sorted({claim.needs for claim in ledger() if claim.needs})
+    known = sorted({claim.needs for claim in all_claims() if claim.needs})
     models = {}
     for text in given:
         name, equals, source = text.partition("=")
         if not (equals and source):
-            raise HeadspanError(f"--model takes NAME=PATH, such as gpt2=folder, not {text!r}")
+            raise ArgumentError(f"--model takes NAME=PATH, such as gpt2=folder, not {text!r}")
         if name not in known:
-            raise HeadspanError(f"no claim is about a model {name!r}; claims are about {', '.join(known) or 'none'}")
+            raise ArgumentError(f"no claim is about a model {name!r}; claims are about {', '.join(known) or 'none'}")
         models[name] = open_checkpoint(source)
     return models
 
 
-def _examined_with_progress(rows: list[Claim], random_seed: int, models: dict[str, Checkpoint]) -> list[Examination]:
+def _examine(rows: list[Claim], random_seed: int, models: dict[str, Checkpoint]) -> list[Examination]:
     """Every claim checked, with a bar on stderr while a person is looking."""
-    from rich.console import Console
-    from rich.progress import track
+    from headspan.ledger import examine_all
+    from headspan.progress import progress_bar
 
-    from headspan.ledger import examinations
-
-    console = Console(stderr=True)
-    steps = examinations(rows, random_seed, models)
-    bar = track(steps, "Checking claims", len(rows), console=console, transient=True, disable=not console.is_terminal)
-    return list(bar)
+    results = []
+    with progress_bar(len(rows), "Checking claims") as step:
+        for result in examine_all(rows, random_seed, models):
+            results.append(result)
+            step(result.claim.id, done=len(results))
+    return results
 
 
 def _print(results: list[Examination]) -> None:
     """A few claims in full; many as a line each, document by document."""
     from headspan.cli.tables import print_facts, print_table
-    from headspan.ledger.listing import evidence_text, facts
+    from headspan.ledger.markdown import evidence_text, facts
 
     if len(results) <= IN_FULL:
         for result in results:

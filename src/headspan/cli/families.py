@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from headspan.cli import arguments as shared
+from headspan.cli import options as shared
 from headspan.cli.delivery import print_json
 
 
 def families(as_json: shared.AsJSON = False) -> None:
     """List every supported model type with its layout, grouped heads, norm and position scheme."""
-    from headspan.checkpoint.families.catalogue import catalogue
+    from headspan.checkpoint.families import catalog
 
-    rows = list(catalogue())
+    rows = list(catalog())
     if as_json:
         document = {"schema": "headspan.families/1", "families": [asdict(row) for row in rows]}
         print_json(document)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,7 +38,9 @@ def declared_command(lens: Lens) -> Command:
     if part is not None:
         found: Command = part.COMMAND
         return found
-    return Command(f"{lens.summary[0].upper()}{lens.summary[1:]}.", RUN if lens.runs else LOOK if lens.subjects == 1 else COMPARE)
+    return Command(
+        f"{lens.summary[0].upper()}{lens.summary[1:]}.", RUN if lens.runs else LOOK if lens.subjects == 1 else COMPARE
+    )
 
 
 def lens_command(lens: Lens) -> Callable[..., None]:
@@ -47,14 +48,16 @@ def lens_command(lens: Lens) -> Callable[..., None]:
     declared, part = declared_command(lens), lens.part("command")
     show = getattr(part, "show", default_show)
     own = _own_parameters(lens)
-    view = {name: one for name, one in _keywords(show).items() if name not in own}
+    view = _keywords(show)
+    extra = {name: _empty(option) for name, option in declared.options.items() if name not in {**own, **view}}
     endings = (*ENDINGS, *getattr(part, "ENDINGS", {}))
 
     def command(**given: Any) -> None:
         _perform(lens, show, {name: given[name] for name in view}, given)
 
     parameters = [*_arguments(lens, declared)]
-    parameters += [_option(name, declared, default) for name, default in {**own, **view}.items() if name not in declared.arguments]
+    options = {**view, **own, **extra}
+    parameters += [_option(name, declared, one) for name, one in options.items() if name not in declared.arguments]
     parameters += [_shared(name, option) for name, option in _opening(lens, own).items()]
     parameters.append(_parameter("output", shared.output(endings), None))
     parameters += [_parameter(name, *kind) for name, kind in DELIVERY.items()]
@@ -76,7 +79,9 @@ def _perform(lens: Lens, show: Callable[..., Any], view: Mapping[str, Any], give
     from headspan.cli.delivery import Delivery
     from headspan.heads.memory import working_memory
 
-    to = Delivery.of(lens, given["output"], given["figures"], given["figure_format"], given["dark"], given["as_json"], given["force"])
+    to = Delivery.of(
+        lens, given["output"], given["figures"], given["figure_format"], given["dark"], given["as_json"], given["force"]
+    )
     opening = {name: given[name] for name in shared.OPENING if given.get(name) is not None}
     subjects = [given[name] for name in _subject_names(lens)]
     options = {name: given[name] for name in _own_parameters(lens) if name in given}
@@ -94,6 +99,11 @@ def _perform(lens: Lens, show: Callable[..., Any], view: Mapping[str, Any], give
     to.deliver(result, show, view)
 
 
+def _empty(option: Option) -> Any:
+    """The default of an option that only the lens's `prepare` reads."""
+    return False if option.type is bool else None
+
+
 def _subject_names(lens: Lens) -> tuple[str, ...]:
     return ("model",) if lens.subjects == 1 else ("before", "after")
 
@@ -105,8 +115,9 @@ def _keywords(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _own_parameters(lens: Lens) -> dict[str, Any]:
-    """Parameters of the lens's function that are not its subjects."""
-    return {name: default for name, default in _keywords(lens.function).items() if name not in _subject_names(lens)}
+    """Parameters of the lens's function that the command line can give, but for its subjects."""
+    left_out = {*_subject_names(lens), *declared_command(lens).python_only}
+    return {name: default for name, default in _keywords(lens.function).items() if name not in left_out}
 
 
 def _arguments(lens: Lens, declared: Command) -> Iterator[Parameter]:
@@ -114,7 +125,9 @@ def _arguments(lens: Lens, declared: Command) -> Iterator[Parameter]:
         help_text = shared.MODEL_HELP if lens.subjects == 1 else f"The checkpoint {name}: {shared.MODEL_HELP}"
         yield _parameter(name, Annotated[str, typer.Argument(metavar=name.upper(), help=help_text)], Parameter.empty)
     for name, option in declared.arguments.items():
-        yield _parameter(name, Annotated[str, typer.Argument(metavar=option.metavar, help=option.help)], Parameter.empty)
+        yield _parameter(
+            name, Annotated[str, typer.Argument(metavar=option.metavar, help=option.help)], Parameter.empty
+        )
 
 
 def _option(name: str, declared: Command, default: Any) -> Parameter:

@@ -15,7 +15,8 @@ import typer
 from headspan.command import Option
 
 MODEL_HELP = (
-    'A checkpoint folder, a weight file, a name on the Hub (org/name, org/name@revision), "demo", or synthetic:SHAPE?seed=1.'
+    'A checkpoint folder, a weight file, a name on the Hub (org/name, org/name@revision), "demo", '
+    "or synthetic:SHAPE?seed=1."
 )
 
 SHARED = {
@@ -58,7 +59,9 @@ def annotated(name: str, option: Option, default: Any) -> Any:
         kind = str
     spelled = option.names or (f"--{name.replace('_', '-')}",)
     optional = kind if default is not None else kind | None
-    return Annotated[optional, typer.Option(*spelled, help=option.help, metavar=option.metavar, show_default=default is not None)]
+    return Annotated[
+        optional, typer.Option(*spelled, help=option.help, metavar=option.metavar, show_default=default is not None)
+    ]
 
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]

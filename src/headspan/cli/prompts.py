@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headspan.errors import ArgumentError, HeadspanError
-
-MAX_PROMPT_BYTES = 16 * 2**20
-
-
-def file_text(path: Path) -> str:
-    """The text of a file, refused where it is none."""
-    try:
-        if path.stat().st_size > MAX_PROMPT_BYTES:
-            raise HeadspanError(f"'{path}' is larger than {MAX_PROMPT_BYTES:,} bytes, more than any prompt")
-        return path.read_text("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise HeadspanError(f"'{path}' is not text in UTF-8 ({problem.reason}); save it in that encoding") from problem
-    except OSError as problem:
-        raise HeadspanError(f"'{path}' cannot be read: {problem.strerror}") from problem
+from headspan.atomic import file_text
+from headspan.errors import ArgumentError
 
 
 def chosen_prompt(prompt: str | None, prompt_file: Path | None, tokens: str | None) -> str | list[int] | None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headspan.cli import arguments as shared
+from headspan.cli import options as shared
 from headspan.cli.figure_files import ImageFiles, image_files
 
 if TYPE_CHECKING:
     from headspan.heads import Heads
+    from headspan.result import Result
 
 
 def report(
@@ -20,6 +21,7 @@ def report(
     also: Annotated[
         list[str] | None, typer.Option("--also", help="A lens that takes minutes and is otherwise left out: validate.")
     ] = None,
+    time_limit: shared.TimeLimit = None,
     figures: shared.Figures = None,
     figure_format: shared.FigureFormat = "svg",
     dark: shared.Dark = False,
@@ -30,40 +32,32 @@ def report(
     config: shared.ConfigFile = None,
     stack: shared.Stack = None,
 ) -> None:
-    """Run every analysis that applies to a checkpoint and write one HTML page that opens offline."""
+    """Run every analysis that applies to a checkpoint and write one interactive HTML report."""
     from headspan.atomic import check_writable, refuse_existing
-    from headspan.checkpoint import open_checkpoint
     from headspan.explorer.kept_results import KeptResults
-    from headspan.explorer.report import write_report
+    from headspan.explorer.reports import Settings, write_report
+    from headspan.lenses.model import open_model
 
     check_writable(output)
     refuse_existing(output, force)
     images = image_files(figures, figure_format, dark)
-    checkpoint = open_checkpoint(model, config)
-    kept = KeptResults.of(checkpoint.heads(stack=stack))
+    opened = open_model(model, config)
+    heads = opened.heads(stack=stack)
+    kept = KeptResults.of(heads)
     if fresh:
         kept.clear()
-    results: dict[str, Any] = {}
-    path = write_report(
-        checkpoint,
-        output,
-        progress=lambda title: typer.echo(f"{title} ...", err=True),
-        stack=stack,
-        also=also or (),
-        kept=kept,
-        watch=results.__setitem__,
-    )
+    results: list[Result] = []
+    settings = Settings(stack, also or (), time_limit, kept, results.append)
+    path = write_report(opened, output, settings, progress=lambda title: typer.echo(f"{title} ...", err=True))
     if images is not None:
-        _draw(results, checkpoint.heads(stack=stack), images)
+        _draw(results, heads, images)
     typer.echo(f"Report written to {path.resolve()}")
 
 
-def _draw(results: dict[str, Any], heads: Heads, images: ImageFiles) -> None:
-    """The figures of all results as image files, coloured by the classes that the page has."""
-    from headspan.explorer.classes_of_heads import page_classes
-    from headspan.explorer.lens_figures import lens_figures
+def _draw(results: list[Result], heads: Heads, images: ImageFiles) -> None:
+    """The figures of all results as image files, colored by the classes that the page has."""
+    from headspan.explorer.assembly import page_classes
 
-    classes = next(iter(page_classes(heads, results)), None)
-    images.write(
-        {(lens, name): one for lens in results for name, one in lens_figures(lens, results[lens], classes).items()}
-    )
+    classes = next(iter(page_classes(heads, {result.lens.name: result for result in results})), None)
+    named = None if classes is None else classes.of_head
+    images.write({(one.lens.name, name): figure for one in results for name, figure in one.draw(named).items()})

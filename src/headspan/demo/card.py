@@ -13,14 +13,14 @@ import torch
 import transformers
 from transformers import LlamaForCausalLM
 
-from headspan.demo.measure import (
+from headspan.demo.task import (
+    DISTRIBUTIONS,
     EVALUATION_SEEDS,
     SEQUENCES_PER_SEED,
     Score,
     copying_accuracy,
     head_scores,
 )
-from headspan.demo.sequences import DISTRIBUTIONS
 from headspan.dims import HeadLabel
 
 Record = dict[str, Any]
@@ -60,7 +60,7 @@ Other seeds were not tried.
 Measured on the stored float16 weights (float32 arithmetic, eager attention), over {evaluation_seeds} seeds of
 {sequences_per_seed} sequences each; ± is the standard error over seeds.
 
-| tokens drawn from | repeated tokens guessed right | chance |
+| tokens drawn from | repeated tokens guessed right | chance level |
 |---|---|---|
 {accuracy_rows}
 
@@ -70,10 +70,10 @@ times, one token of context does not settle what comes next; Zipf segments do th
 The attention scores below count the positions in the repeats, with uniform tokens. Previous token: mean
 attention to the position before. Induction: mean attention to the position right after the current token's
 place one period ago; where a segment has come around more than once, attention to its earlier rounds does not
-count. Chance is a head that looks at every position up to its own alike. The scores describe attention; no
-head was ablated.
+count. The chance level is that of a head that looks at every position up to its own alike. The scores describe
+attention; no head was ablated.
 
-| head | previous token | induction | chance |
+| head | previous token | induction | chance level |
 |---|---|---|---|
 {head_rows}
 
@@ -108,7 +108,7 @@ def score_record(model: LlamaForCausalLM, recipe: Record) -> Record:
             "sequences_per_seed": SEQUENCES_PER_SEED,
             "head_scores_on": "uniform",
         },
-        "accuracy": {kind: _rounded(copying_accuracy(model, kind)) for kind in DISTRIBUTIONS},
+        "accuracy": {kind: _round(copying_accuracy(model, kind)) for kind in DISTRIBUTIONS},
         "previous_token_heads": _clear_heads(previous_token),
         "induction_heads": _clear_heads(induction),
         "previous_token_score": previous_token,
@@ -145,9 +145,7 @@ def model_card(record: Record) -> str:
 
 def _by_label(table: list[list[Score]]) -> dict[str, Record]:
     return {
-        str(HeadLabel(layer, head)): _rounded(score)
-        for layer, row in enumerate(table)
-        for head, score in enumerate(row)
+        str(HeadLabel(layer, head)): _round(score) for layer, row in enumerate(table) for head, score in enumerate(row)
     }
 
 
@@ -157,7 +155,7 @@ def _clear_heads(scores: dict[str, Record]) -> list[str]:
     return sorted(clear, key=lambda label: -float(scores[label]["value"]))
 
 
-def _rounded(score: Score) -> Record:
+def _round(score: Score) -> Record:
     return {name: round(number, 6) for name, number in asdict(score).items()}
 
 

@@ -1,17 +1,22 @@
 """Train the demo model and write its folder: `python -m headspan.demo.train`.
 
 1. Build a two-layer Llama from the seed.
-2. Train it to predict the next token of tiled random segments (`sequences.py`), on one thread.
+2. Train it to predict the next token of tiled random segments (`task.py`), on one thread.
 3. Round the weights to float16 and save model and tokenizer as a Hugging Face folder.
 4. Open that folder again, measure it, and write `scores.json` and `README.md` beside the weights.
 
 The same seed and steps give the same bytes, on the same machine and library versions.
+
+The tokenizer has one token per character, 64 symbols: ids 0 to 25 are a-z, 26 to 51 are A-Z, 52 to 61 are 0-9; then
+come `<bos>` and `<pad>`, which no training sequence holds and which encoding never adds. A character outside the 62 is
+dropped: no unknown-token exists.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import string
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,16 +24,30 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer, decoders, models
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from headspan.demo import demo_folder
 from headspan.demo.card import model_card, score_record
-from headspan.demo.measure import open_demo
-from headspan.demo.sequences import LENGTH, TiledSequences, tiled_sequences
-from headspan.demo.tokenizer import BOS_ID, PAD_ID, VOCABULARY_SIZE, character_tokenizer
+from headspan.demo.task import LENGTH, TiledSequences, open_demo, tiled_sequences
 
+LETTERS = string.ascii_lowercase + string.ascii_uppercase + string.digits
+BOS, PAD = "<bos>", "<pad>"
+BOS_ID, PAD_ID = len(LETTERS), len(LETTERS) + 1
+VOCABULARY_SIZE = len(LETTERS) + 2
 STEPS_BETWEEN_REPORTS = 100
+
+
+def character_tokenizer(model_max_length: int) -> PreTrainedTokenizerFast:
+    """Build the tokenizer, with `model_max_length` written into its config."""
+    vocabulary = {symbol: index for index, symbol in enumerate([*LETTERS, BOS, PAD])}
+    # Byte-pair encoding without a single merge is a character tokenizer, and drops what it does not know.
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # transformers leaves it unannotated
+        tokenizer_object=tokenizer, bos_token=BOS, pad_token=PAD, model_max_length=model_max_length
+    )
 
 
 @dataclass(frozen=True)

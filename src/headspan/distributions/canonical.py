@@ -21,18 +21,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headspan.distributions.factors import (
-    batch_shape,
     cholesky,
+    common_batch,
     covariance,
-    flat,
     in_cache,
     log_determinant,
-    rescaled,
+    rescale,
     support,
     unit_scale,
     whitening,
 )
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces.precision import require_finite
 
 CERTAIN = 1e-12
@@ -54,14 +53,14 @@ def canonical_correlations(
     Returns
     -------
     Tensor
-        In [0, 1]; 0 for directions without spread. Under chance (independent x and y, estimated from N samples) the
+        In [0, 1]; 0 for directions without spread. Under the null (independent x and y, estimated from N samples) the
         squares are about (p + q) / N.
 
     References
     ----------
     Hotelling (1936), Relations between two sets of variates.
     """
-    batch, rows = _aligned(Sxx, Syy, Sxy)
+    batch, rows = _vector_pairs(Sxx, Syy, Sxy)
     found = in_cache(_correlations, *rows)
     return found.reshape(*batch, found.shape[-1])
 
@@ -86,20 +85,18 @@ def mutual_information(
     ----------
     Cover and Thomas (2006), Elements of Information Theory, section 8.5.
     """
-    batch, rows = _aligned(Sxx, Syy, Sxy)
+    batch, rows = _vector_pairs(Sxx, Syy, Sxy)
     return in_cache(_information, *rows).reshape(batch)
 
 
-def _aligned(Sxx: Tensor, Syy: Tensor, Sxy: Tensor) -> tuple[torch.Size, list[Tensor]]:
+def _vector_pairs(Sxx: Tensor, Syy: Tensor, Sxy: Tensor) -> tuple[torch.Size, list[Tensor]]:
     Sxx, Syy = covariance(Sxx, "the covariance of x"), covariance(Syy, "the covariance of y")
     if Sxy.shape[-2:] != (Sxx.shape[-1], Syy.shape[-1]):
         raise ShapeError(
             f"the cross-covariance needs shape [..., {Sxx.shape[-1]}, {Syy.shape[-1]}], found {tuple(Sxy.shape)}"
         )
     require_finite(Sxy, "the cross-covariance")
-    pieces = (Sxx, 2), (Syy, 2), (Sxy, 2)
-    batch = batch_shape(*pieces)
-    return batch, flat(batch, *pieces)
+    return common_batch((Sxx, 2), (Syy, 2), (Sxy, 2))
 
 
 def _correlations(Sxx: Tensor, Syy: Tensor, Sxy: Tensor) -> Tensor:
@@ -107,7 +104,7 @@ def _correlations(Sxx: Tensor, Syy: Tensor, Sxy: Tensor) -> Tensor:
     rho: Tensor = torch.linalg.svdvals(M)
     excess = float(rho.max()) - 1
     if excess > 1e-6:
-        raise ShapeError(
+        raise ArgumentError(
             f"the joint covariance of x and y is not positive semidefinite: found a correlation of {1 + excess:.6g}"
         )
     return rho.clamp(max=1)
@@ -122,7 +119,7 @@ def _information(Sxx: Tensor, Syy: Tensor, Sxy: Tensor) -> Tensor:
     return _from_factors(X, Ly, regular_x & regular_y, Sxx, Syy, Sxy)
 
 
-def information_of_factored(
+def information_from_factors(
     Lx: Float[Tensor, "p p"],
     Ly: Float[Tensor, "n q q"],
     regular: Bool[Tensor, " n"],
@@ -178,9 +175,9 @@ def total_correlation(S: Float[Tensor, "*batch d _d"], sizes: Sequence[int] | No
     d = S.shape[-1]
     sizes = [1] * d if sizes is None else list(sizes)
     if sum(sizes) != d or min(sizes) < 1:
-        raise ShapeError(f"sizes of parts need to be positive and add up to {d}, found {sizes}")
-    (rows,) = flat(S.shape[:-2], (S, 2))
-    return in_cache(lambda part: _total(part, sizes), rows).reshape(S.shape[:-2])
+        raise ArgumentError(f"sizes of parts need to be positive and add up to {d}, found {sizes}")
+    batch, rows = common_batch((S, 2))
+    return in_cache(lambda part: _total(part, sizes), *rows).reshape(batch)
 
 
 def _total(S: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -191,7 +188,7 @@ def _total(S: Tensor, sizes: Sequence[int]) -> Tensor:
         pick = ~regular
         W = [whitening(block[pick]) for block in blocks]
         full = torch.stack([torch.block_diag(*parts) for parts in zip(*W, strict=True)])  # type: ignore[no-untyped-call]
-        support(rescaled(S[pick], unit_scale(S[pick])), "the covariance of all parts")
+        support(rescale(S[pick], unit_scale(S[pick])), "the covariance of all parts")
         values = torch.linalg.eigvalsh(full.mT @ S[pick] @ full)
         # Directions without spread in their own part are rows of 0: as many as eigenvalues that say nothing.
         idle = (full.abs().amax(-2) == 0).sum(-1)

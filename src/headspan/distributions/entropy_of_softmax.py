@@ -25,7 +25,7 @@ from scipy.interpolate import RectBivariateSpline  # type: ignore[import-untyped
 from torch import Tensor
 
 from headspan.distributions.lognormal import checked_variance
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces.precision import require_finite
 
 _STEP, _TAIL = 0.25, 9.0
@@ -47,7 +47,7 @@ def softmax_entropy(logits: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch"
         raise ShapeError(f"a softmax needs at least 1 logit, found shape {tuple(logits.shape)}")
     logs = logits.double()
     if bool((logs.isnan() | (logs == math.inf)).any()) or bool((logs.amax(-1) == -math.inf).any()):
-        raise ShapeError(
+        raise ArgumentError(
             "a softmax needs logits that are finite, or -inf for masked keys, one at least finite in each row"
         )
     logs = torch.log_softmax(logs, -1)
@@ -57,7 +57,7 @@ def softmax_entropy(logits: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch"
 
 def _lengths(keys: Tensor) -> Tensor:
     if keys.numel() and not 1 <= int(keys.min()) <= int(keys.max()) <= LARGEST_LENGTH:
-        raise ShapeError(f"a softmax needs 1 to {LARGEST_LENGTH} keys, found {int(keys.min())} to {int(keys.max())}")
+        raise ArgumentError(f"a softmax needs 1 to {LARGEST_LENGTH} keys, found {int(keys.min())} to {int(keys.max())}")
     return keys.double()
 
 
@@ -89,7 +89,9 @@ def _by_variance(variance: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """Mean entropy and mean sum of squared weights, one pass per distinct variance."""
     variance, n = torch.broadcast_tensors(checked_variance(variance), _lengths(keys))  # type: ignore[no-untyped-call]
     if variance.numel() and float(variance.max()) > LARGEST_VARIANCE:
-        raise ShapeError(f"logit variances up to {LARGEST_VARIANCE:g} are tabulated, found {float(variance.max()):.4g}")
+        raise ArgumentError(
+            f"logit variances up to {LARGEST_VARIANCE:g} are tabulated, found {float(variance.max()):.4g}"
+        )
     entropy, squares = torch.empty_like(variance), torch.empty_like(variance)
     for value in torch.unique(variance).tolist():
         mine = variance == value

@@ -1,6 +1,6 @@
 r"""Covariance, entropy and mutual information of Gaussians from samples.
 
-Samples are rows and are centred first: uncentred moments would count the means as spread. Three remedies for few
+Samples are rows and are centered first: uncentered moments would count the means as spread. Three remedies for few
 samples N in many dimensions d:
 
 1. bias. For N samples of a Gaussian the covariance S with divisor N - 1 has
@@ -14,7 +14,7 @@ samples N in many dimensions d:
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from headspan.distributions.canonical import mutual_information
 from headspan.distributions.information import entropy
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces.precision import promote, require_finite
 
 Shrinkage = Literal["ledoit-wolf", "oas"]
@@ -48,8 +48,8 @@ def sample_moments(
     """
     x = _samples(x)
     mean = x.mean(-2)
-    centred = x - mean.unsqueeze(-2)
-    return mean, centred.mT @ centred / (x.shape[-2] - int(unbiased))
+    centered = x - mean.unsqueeze(-2)
+    return mean, centered.mT @ centered / (x.shape[-2] - int(unbiased))
 
 
 def shrunk_covariance(
@@ -75,6 +75,8 @@ def shrunk_covariance(
     Ledoit and Wolf (2004), A well-conditioned estimator for large-dimensional covariance matrices; Chen, Wiesel, Eldar
     and Hero (2010), Shrinkage algorithms for MMSE covariance estimation.
     """
+    if method not in get_args(Shrinkage):
+        raise ArgumentError(f"shrinkage is 'ledoit-wolf' or 'oas', found {method!r}")
     mean, S = sample_moments(x, unbiased=False)
     N, d = x.shape[-2:]
     level = S.diagonal(dim1=-2, dim2=-1).sum(-1) / d
@@ -83,12 +85,10 @@ def shrunk_covariance(
         fourth = (x - mean.unsqueeze(-2)).square().sum(-1).square().mean(-1)
         distance = squares - d * level**2
         weight = torch.minimum((fourth - squares) / N, distance) / torch.where(distance > 0, distance, 1.0)
-    elif method == "oas":
+    else:
         distance = (N + 1) * (squares - d * level**2)
         weight = (squares + (d * level) ** 2) / torch.where(distance > 0, distance, torch.inf)
         weight = torch.where(distance > 0, weight, 1.0)
-    else:
-        raise ShapeError(f"shrinkage is 'ledoit-wolf' or 'oas', found {method!r}")
     a = weight.clamp(0, 1)
     eye = torch.eye(d, dtype=S.dtype, device=S.device)
     return (1 - a)[..., None, None] * S + (a * level)[..., None, None] * eye, a
@@ -102,7 +102,7 @@ def log_determinant_bias(d: int, samples: int) -> float:
     Misra, Singh and Demchuk (2005), Estimation of the entropy of a multivariate normal distribution.
     """
     if samples <= d:
-        raise ShapeError(f"a regular covariance in {d} dimensions needs more than {d} samples, found {samples}")
+        raise ArgumentError(f"a regular covariance in {d} dimensions needs more than {d} samples, found {samples}")
     i = torch.arange(1, d + 1, dtype=torch.float64)
     half = torch.tensor((samples - 1) / 2, dtype=torch.float64)
     return float((torch.special.digamma((samples - i) / 2) - half.log()).sum())
@@ -152,8 +152,8 @@ def information_estimate(
     Returns
     -------
     Tensor
-        Plug-in: in [0, inf), about p q / (2 N) by chance. Corrected: 0 on average by chance, so half of the values are
-        below 0. Shrunk: in [0, inf), pulled towards 0.
+        Under the null of independence: plug-in about p q / (2 N), in [0, inf); corrected 0 on average, so half of the
+        values are below 0; shrunk in [0, inf), pulled towards 0.
     """
     if x.shape[-2] != y.shape[-2]:
         raise ShapeError(f"x and y need the same number of samples, found {x.shape[-2]} and {y.shape[-2]}")

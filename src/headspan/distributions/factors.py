@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces.precision import promote, require_finite
 from headspan.threads import one_thread
 
@@ -48,7 +48,7 @@ def _require_symmetric(S: Tensor, what: str) -> None:
     largest = S.abs().amax((-1, -2))
     excess = float(((S - S.mT).abs().amax((-1, -2)) / torch.where(largest > 0, largest, 1.0)).max())
     if excess > SYMMETRY:
-        raise ShapeError(f"{what} needs to be symmetric, found S and S^T apart by {excess:.3g} of the largest entry")
+        raise ArgumentError(f"{what} needs to be symmetric, found S and S^T apart by {excess:.3g} of the largest entry")
 
 
 def vector(mu: Float[Tensor, "*batch _d"], S: Tensor, what: str = "a mean") -> Tensor:
@@ -81,23 +81,16 @@ def in_cache(work: Callable[..., Tensor], *operands: Tensor) -> Tensor:
             return torch.cat(list(pool.map(lambda piece: work(*piece), pieces)))
 
 
-def flat(batch: torch.Size, *operands: tuple[Tensor, int]) -> list[Tensor]:
-    """Operands with that many own axes, broadcast over `batch` and its axes made one."""
-    out = []
-    for x, own in operands:
-        shape = x.shape[x.ndim - own :]
-        out.append(x.expand(*batch, *shape).reshape(-1, *shape))
-    return out
-
-
-def batch_shape(*operands: tuple[Tensor, int]) -> torch.Size:
-    """What is common to the leading axes of operands with that many own axes."""
+def common_batch(*operands: tuple[Tensor, int]) -> tuple[torch.Size, list[Tensor]]:
+    """The shape common to the leading axes of operands with that many own axes, and the operands, those axes one."""
     shapes = [x.shape[: x.ndim - own] for x, own in operands]
     try:
-        found: torch.Size = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+        batch: torch.Size = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
     except RuntimeError as reason:
         raise ShapeError(f"batch axes need to fit each other, found {[tuple(s) for s in shapes]}") from reason
-    return found
+    own_shapes = [x.shape[x.ndim - own :] for x, own in operands]
+    rows = [x.expand(*batch, *own).reshape(-1, *own) for (x, _), own in zip(operands, own_shapes, strict=True)]
+    return batch, rows
 
 
 def cholesky(S: Float[Tensor, "n d d"]) -> tuple[Float[Tensor, "n d d"], Bool[Tensor, " n"]]:
@@ -114,6 +107,12 @@ def log_determinant(L: Float[Tensor, "n d d"]) -> Float[Tensor, " n"]:
     return 2 * L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
+def squared_distance(L: Float[Tensor, "n d d"], gap: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+    """gap^T (L L^T)^-1 gap of a triangular L: the squared Mahalanobis distance."""
+    turned: Tensor = torch.linalg.solve_triangular(L, gap.unsqueeze(-1), upper=False)
+    return turned.square().sum((-1, -2))
+
+
 def support(
     S: Float[Tensor, "*batch d d"], what: str = "a covariance"
 ) -> tuple[Float[Tensor, "*batch d"], Float[Tensor, "*batch d d"], Bool[Tensor, "*batch d"]]:
@@ -124,7 +123,7 @@ def support(
     eps = torch.finfo(S.dtype).eps * S.shape[-1]
     worst = float((values / torch.where(scale > 0, scale, 1.0)).min())
     if worst < -1e4 * eps:
-        raise ShapeError(
+        raise ArgumentError(
             f"{what} needs to be positive semidefinite, found an eigenvalue {worst:.3g} times the largest; "
             "estimate it with shrinkage, or add a noise floor"
         )
@@ -137,7 +136,7 @@ def unit_scale(S: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d"]:
     return torch.where(variance > 0, variance, 1.0).sqrt()
 
 
-def rescaled(S: Float[Tensor, "*batch d d"], scale: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d d"]:
+def rescale(S: Float[Tensor, "*batch d d"], scale: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d d"]:
     """S / (s s^T)."""
     return S / scale.unsqueeze(-1) / scale.unsqueeze(-2)
 
@@ -145,6 +144,6 @@ def rescaled(S: Float[Tensor, "*batch d d"], scale: Float[Tensor, "*batch d"]) -
 def whitening(S: Float[Tensor, "*batch d d"], what: str = "a covariance") -> Float[Tensor, "*batch d d"]:
     """W with W^T S W = I on the support, as columns; columns that lie outside the support are 0."""
     units = unit_scale(S)
-    values, axes, inside = support(rescaled(S, units), what)
+    values, axes, inside = support(rescale(S, units), what)
     scale = torch.where(inside, torch.where(inside, values, 1.0).rsqrt(), 0.0)
     return axes * scale.unsqueeze(-2) / units.unsqueeze(-1)

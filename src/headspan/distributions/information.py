@@ -9,7 +9,7 @@ of -inf; a divergence that is finite only if both live on the same affine subspa
 otherwise; a cross-entropy of -inf where q's subspace holds all of p, +inf where it does not.
 
 Under an invertible x -> L x entropies grow by log|det L| and divergences stay; a map with fewer rows than columns is
-applied to the moments (`mapped`), after which every function here applies.
+applied to the moments (`linear_image`), after which every function here applies.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.distributions.factors import (
-    batch_shape,
     cholesky,
+    common_batch,
     covariance,
-    flat,
     in_cache,
     log_determinant,
-    rescaled,
+    rescale,
+    squared_distance,
     support,
     unit_scale,
     vector,
@@ -57,8 +57,8 @@ def entropy(S: Float[Tensor, "*batch d _d"]) -> Float[Tensor, "*batch"]:
     """
     S = covariance(S)
     d = S.shape[-1]
-    (rows,) = flat(S.shape[:-2], (S, 2))
-    return 0.5 * (d * (LOG_2PI + 1) + in_cache(_log_det, rows).reshape(S.shape[:-2]))
+    batch, rows = common_batch((S, 2))
+    return 0.5 * (d * (LOG_2PI + 1) + in_cache(_log_det, *rows).reshape(batch))
 
 
 def _log_det(S: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def _log_det(S: Tensor) -> Tensor:
     out = log_determinant(L)
     if not bool(regular.all()):
         units = unit_scale(S[~regular])
-        values, _, inside = support(rescaled(S[~regular], units))
+        values, _, inside = support(rescale(S[~regular], units))
         exact = torch.where(inside, values, 1.0).log().sum(-1) + 2 * units.log().sum(-1)
         out[~regular] = torch.where(inside.all(-1), exact, -torch.inf)
     return out
@@ -90,8 +90,8 @@ def kl_divergence(
     ----------
     Kullback and Leibler (1951), On information and sufficiency.
     """
-    batch, rows = _aligned(mu1, S1, mu2, S2)
-    return in_cache(_kl, *rows).reshape(batch)
+    batch, (first, S1, second, S2) = gaussian_pairs(mu1, S1, mu2, S2)
+    return in_cache(_kl, first - second, S1, S2).reshape(batch)
 
 
 def pairwise_kl_divergence(mu: Float[Tensor, "n d"], S: Float[Tensor, "n d _d"]) -> Float[Tensor, "n n"]:
@@ -133,25 +133,23 @@ def cross_entropy(
     Tensor
         At least the entropy of p, with equality for q = p; -inf or inf where q is singular (see the module).
     """
-    batch, rows = _aligned(mu1, S1, mu2, S2)
-    return in_cache(_cross, *rows).reshape(batch)
+    batch, (first, S1, second, S2) = gaussian_pairs(mu1, S1, mu2, S2)
+    return in_cache(_cross, first - second, S1, S2).reshape(batch)
 
 
-def _aligned(mu1: Tensor, S1: Tensor, mu2: Tensor, S2: Tensor) -> tuple[torch.Size, list[Tensor]]:
-    """The common batch shape, and (mu1 - mu2, S1, S2) as [n, ...] each."""
+def gaussian_pairs(mu1: Tensor, S1: Tensor, mu2: Tensor, S2: Tensor) -> tuple[torch.Size, list[Tensor]]:
+    """The common batch shape, and mu1, S1, mu2, S2 as [n, ...] each, checked."""
     S1, S2 = covariance(S1, "the first covariance"), covariance(S2, "the second covariance")
     if S1.shape[-1] != S2.shape[-1]:
         raise ShapeError(f"both Gaussians need one dimension, found {S1.shape[-1]} and {S2.shape[-1]}")
-    pieces = (vector(mu1, S1, "the first mean"), 1), (S1, 2), (vector(mu2, S2, "the second mean"), 1), (S2, 2)
-    batch = batch_shape(*pieces)
-    first, S, second, T = flat(batch, *pieces)
-    return batch, [first - second, S, T]
+    first, second = vector(mu1, S1, "the first mean"), vector(mu2, S2, "the second mean")
+    return common_batch((first, 1), (S1, 2), (second, 1), (S2, 2))
 
 
 def _kl(gap: Tensor, S1: Tensor, S2: Tensor) -> Tensor:
     L1, regular1 = cholesky(S1)
     L2, regular2 = cholesky(S2)
-    distance: Tensor = torch.linalg.solve_triangular(L2, gap.unsqueeze(-1), upper=False).square().sum((-1, -2))
+    distance = squared_distance(L2, gap)
     # X = L2^-1 L1 holds the whole rest: tr(S2^-1 S1) = |X|^2 and log|S1| - log|S2| = 2 sum log X_ii. Diagonal first, so
     # that equal covariances, where X = I, cancel to the last digit.
     X: Tensor = torch.linalg.solve_triangular(L2, L1, upper=False)
@@ -167,7 +165,7 @@ def _kl(gap: Tensor, S1: Tensor, S2: Tensor) -> Tensor:
 def _kl_on_support(gap: Tensor, S1: Tensor, S2: Tensor) -> float:
     """KL of one pair of which a covariance may be singular."""
     units = unit_scale(S2)
-    gap, S1, S2 = gap / units, rescaled(S1, units), rescaled(S2, units)
+    gap, S1, S2 = gap / units, rescale(S1, units), rescale(S2, units)
     first, second = support(S1, "the first covariance"), support(S2, "the second covariance")
     U = second[1][:, second[2]]
     scale = torch.maximum(first[0].max(), second[0].max()).sqrt()
@@ -193,7 +191,7 @@ def _beyond(x: Tensor, U: Tensor) -> float:
 
 def _cross(gap: Tensor, S1: Tensor, S2: Tensor) -> Tensor:
     L2, regular = cholesky(S2)
-    distance: Tensor = torch.linalg.solve_triangular(L2, gap.unsqueeze(-1), upper=False).square().sum((-1, -2))
+    distance = squared_distance(L2, gap)
     trace = torch.cholesky_solve(S1, L2).diagonal(dim1=-2, dim2=-1).sum(-1)
     out = 0.5 * (S1.shape[-1] * LOG_2PI + log_determinant(L2) + trace + distance)
     for i in (~regular).nonzero().flatten().tolist():
@@ -203,7 +201,7 @@ def _cross(gap: Tensor, S1: Tensor, S2: Tensor) -> Tensor:
 
 def _cross_on_support(gap: Tensor, S1: Tensor, S2: Tensor) -> float:
     units = unit_scale(S2)
-    gap, S1, S2 = gap / units, rescaled(S1, units), rescaled(S2, units)
+    gap, S1, S2 = gap / units, rescale(S1, units), rescale(S2, units)
     values, axes, inside = support(S2, "the second covariance")
     if bool(inside.all()):
         spread = ((axes.T @ S1 @ axes).diagonal() / values).sum() + ((axes.T @ gap) ** 2 / values).sum()
@@ -213,7 +211,7 @@ def _cross_on_support(gap: Tensor, S1: Tensor, S2: Tensor) -> float:
     return math.inf if float(beyond) > 1e-12 * float(S1.trace() + gap.square().sum()) else -math.inf
 
 
-def mapped(
+def linear_image(
     mu: Float[Tensor, "*batch _d"], S: Float[Tensor, "*batch2 _d _d"], L: Float[Tensor, "*batch3 m _d"]
 ) -> tuple[Float[Tensor, "*out m"], Float[Tensor, "*out2 m m"]]:
     """Mean L mu and covariance L S L^T of L x, L of any shape m x d; singular if m exceeds the rank of L S."""
@@ -231,7 +229,7 @@ def entropy_change(L: Float[Tensor, "*batch d _d"]) -> Float[Tensor, "*batch"]:
     """
     if L.shape[-1] != L.shape[-2]:
         raise ShapeError(
-            f"entropy changes by log|det L| for square L, found {tuple(L.shape)}; map the moments with mapped instead"
+            f"entropy changes by log|det L| for square L, found {tuple(L.shape)}; use linear_image instead"
         )
     change: Tensor = torch.linalg.slogdet(L).logabsdet
     return change

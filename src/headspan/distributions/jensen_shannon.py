@@ -24,9 +24,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.distributions.factors import batch_shape, cholesky, covariance, flat, in_cache, log_determinant, vector
-from headspan.distributions.information import LOG_2PI, entropy, kl_divergence
-from headspan.errors import ShapeError
+from headspan.distributions.factors import cholesky, in_cache, log_determinant, squared_distance, vector
+from headspan.distributions.information import LOG_2PI, entropy, gaussian_pairs, kl_divergence
+from headspan.errors import ArgumentError
 from headspan.threads import one_thread
 
 LOG_2 = math.log(2)
@@ -70,11 +70,8 @@ def jensen_shannon(
     ----------
     Lin (1991), Divergence measures based on the Shannon entropy; Kolchinsky and Tracey (2017).
     """
-    S1, S2 = covariance(S1, "the first covariance"), covariance(S2, "the second covariance")
     forward, backward = kl_divergence(mu1, S1, mu2, S2), kl_divergence(mu2, S2, mu1, S1)
-    moments = (mu1, 1), (S1, 2), (mu2, 1), (S2, 2)
-    batch = batch_shape(*moments)
-    first, T1, second, T2 = flat(batch, *moments)
+    batch, (first, T1, second, T2) = gaussian_pairs(mu1, S1, mu2, S2)
     apart = torch.isinf(forward + backward).reshape(-1)
     lower = in_cache(_least, first - second, T1, T2, apart)
     upper = LOG_2 - 0.5 * (torch.log1p((-forward).exp()) + torch.log1p((-backward).exp())).reshape(-1)
@@ -90,10 +87,10 @@ def _least(gap: Tensor, S1: Tensor, S2: Tensor, apart: Tensor) -> Tensor:
     """log 2 - log(1 + BC), BC = exp(-gap^T S^-1 gap / 8) (|S1| |S2|)^1/4 / |S|^1/2 with S the mean covariance."""
     (L1, regular1), (L2, regular2), (L, _) = cholesky(S1), cholesky(S2), cholesky((S1 + S2) / 2)
     if bool((~(regular1 & regular2) & ~apart).any()):
-        raise ShapeError(
-            "both Gaussians lie on one subspace of fewer dimensions; pass their coordinates on it (see mapped)"
+        raise ArgumentError(
+            "both Gaussians lie on one subspace of fewer dimensions; pass their coordinates on it (see linear_image)"
         )
-    distance = torch.linalg.solve_triangular(L, gap.unsqueeze(-1), upper=False).square().sum((-1, -2)) / 8
+    distance = squared_distance(L, gap) / 8
     log_bc = (log_determinant(L1) + log_determinant(L2)) / 4 - log_determinant(L) / 2 - distance
     return torch.where(apart, LOG_2, LOG_2 - torch.log1p(log_bc.clamp(max=0).exp()))
 
@@ -119,7 +116,7 @@ def _quadrature(mu1: Tensor, S1: Tensor, mu2: Tensor, S2: Tensor) -> tuple[Tenso
 def _draws(mu1: Tensor, S1: Tensor, mu2: Tensor, S2: Tensor, samples: int, seed: int) -> tuple[Tensor, Tensor]:
     """JSD by draws, and its standard error, [n] each."""
     if samples < 2:
-        raise ShapeError(f"a standard error needs at least 2 samples, found {samples}")
+        raise ArgumentError(f"a standard error needs at least 2 samples, found {samples}")
     d = S1.shape[-1]
     generator = torch.Generator().manual_seed(seed)
     z = torch.randn(2, samples, d, generator=generator, dtype=S1.dtype).to(S1.device)
@@ -156,5 +153,7 @@ def moment_matched_jsd(
     out = entropy(pooled) - 0.5 * (entropy(S1) + entropy(S2))
     # -inf - (-inf): both on one subspace, where the mixture is too.
     if bool(torch.isnan(out).any()):
-        raise ShapeError("Gaussians on one subspace of fewer dimensions: pass their coordinates on it (see mapped)")
+        raise ArgumentError(
+            "Gaussians on one subspace of fewer dimensions: pass their coordinates on it (see linear_image)"
+        )
     return out.clamp(min=0)

@@ -3,7 +3,7 @@ r"""The joint Gaussian of a sequence: n vectors of R^d with means mu_i and covar
 Three forms with the same questions:
 
 - `JointGaussian` holds all blocks, [n, n, d, d];
-- `SampledJoint` holds a factor F [k, n, d] with Sigma_ij = F_i^T F_j, as centred samples are: k n d numbers;
+- `SampledJoint` holds a factor F [k, n, d] with Sigma_ij = F_i^T F_j, as centered samples are: k n d numbers;
 - `SeparableJoint` holds T [n, n] and S [d, d] with Sigma_ij = T_ij S: n^2 + d^2 numbers.
 
 The last two are closed under maps and attention and never build the nd x nd matrix: a question looks at one row of
@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.distributions.canonical import information_of_factored
+from headspan.distributions.canonical import information_from_factors
 from headspan.distributions.discrete import probabilities
 from headspan.distributions.estimates import sample_moments
 from headspan.distributions.factors import cholesky, covariance
@@ -74,12 +74,12 @@ class JointGaussian:
         """Sigma_ij for all j."""
         return self.blocks[i]
 
-    def mapped(self, L: Float[Tensor, "m _d"]) -> JointGaussian:
+    def image(self, L: Float[Tensor, "m _d"]) -> JointGaussian:
         """The law of (L x_1, ..., L x_n)."""
         _require_columns(L, self.mean.shape[1], "a map")
         return JointGaussian(self.mean @ L.T, L @ self.blocks @ L.T)
 
-    def attended(self, weights: Float[Tensor, "q _n"]) -> JointGaussian:
+    def after_attention(self, weights: Float[Tensor, "q _n"]) -> JointGaussian:
         """The law of x_i' = sum_j weights_ij x_j."""
         _require_columns(weights, len(self.mean), "attention")
         return JointGaussian(weights @ self.mean, torch.einsum("ik,klab,jl->ijab", weights, self.blocks, weights))
@@ -108,7 +108,7 @@ class SampledJoint:
 
     @staticmethod
     def from_samples(x: Float[Tensor, "N n d"]) -> SampledJoint:
-        """The same law as `JointGaussian.from_samples`, as centred samples over sqrt(N - 1)."""
+        """The same law as `JointGaussian.from_samples`, as centered samples over sqrt(N - 1)."""
         x = promote(x, "samples")
         if len(x) < 2:
             raise ShapeError(f"a covariance needs at least 2 sequences, found {len(x)}")
@@ -124,12 +124,12 @@ class SampledJoint:
         """Sigma_ij for all j."""
         return self.factor[:, i].T @ self.factor.transpose(0, 1)
 
-    def mapped(self, L: Float[Tensor, "m _d"]) -> SampledJoint:
+    def image(self, L: Float[Tensor, "m _d"]) -> SampledJoint:
         """The law of (L x_1, ..., L x_n)."""
         _require_columns(L, self.mean.shape[1], "a map")
         return SampledJoint(self.mean @ L.T, self.factor @ L.T)
 
-    def attended(self, weights: Float[Tensor, "q _n"]) -> SampledJoint:
+    def after_attention(self, weights: Float[Tensor, "q _n"]) -> SampledJoint:
         """The law of x_i' = sum_j weights_ij x_j."""
         _require_columns(weights, len(self.mean), "attention")
         return SampledJoint(weights @ self.mean, weights @ self.factor)
@@ -166,12 +166,12 @@ class SeparableJoint:
         """Sigma_ij for all j."""
         return self.T[i][:, None, None] * self.S
 
-    def mapped(self, L: Float[Tensor, "m _d"]) -> SeparableJoint:
+    def image(self, L: Float[Tensor, "m _d"]) -> SeparableJoint:
         """The law of (L x_1, ..., L x_n)."""
         _require_columns(L, self.mean.shape[1], "a map")
         return SeparableJoint(self.mean @ L.T, self.T, L @ self.S @ L.T)
 
-    def attended(self, weights: Float[Tensor, "q _n"]) -> SeparableJoint:
+    def after_attention(self, weights: Float[Tensor, "q _n"]) -> SeparableJoint:
         """The law of x_i' = sum_j weights_ij x_j."""
         _require_columns(weights, len(self.mean), "attention")
         return SeparableJoint(weights @ self.mean, weights @ self.T @ weights.T, self.S)
@@ -213,7 +213,7 @@ def pairwise_information(joint: Joint) -> Float[Tensor, "n n"]:
     for i in range(n - 1):
         after = slice(i + 1, n)
         sure = regular[i] & regular[after]
-        out[i, after] = information_of_factored(L[i], L[after], sure, S[i], S[after], joint.row(i)[after])
+        out[i, after] = information_from_factors(L[i], L[after], sure, S[i], S[after], joint.row(i)[after])
         out[after, i] = out[i, after]
     return out
 

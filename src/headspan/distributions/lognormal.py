@@ -4,12 +4,14 @@ For a Gaussian x with mean mu and variance v,
 
     E e^x = e^(mu + v / 2),   Var e^x = (e^v - 1) e^(2 mu + v).
 
-The ratio of two softmax weights is free of the normaliser, p_i / p_j = e^(x_i - x_j), so it is log-normal with the
+The ratio of two softmax weights is free of the normalizer, p_i / p_j = e^(x_i - x_j), so it is log-normal with the
 moments of the difference. For logits spread evenly over the sphere of radius l in R^n the same mean is exact in closed
 form: E e^<u, x> = 0F1(; n / 2; |u|^2 l^2 / 4), with |u|^2 = 2 for a difference of two coordinates.
 
-The normaliser, a sum of log-normals, has no closed law. Fenton and Wilkinson give it the log-normal that has its first
+The normalizer, a sum of log-normals, has no closed law. Fenton and Wilkinson give it the log-normal that has its first
 two moments: exact in these, good in shape while the logits vary little, poor in the lower tail when they vary much.
+
+`exp_departure` measures how far the exponential of a combination is from a sum of single exponentials.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces.precision import require_finite
 
 
@@ -29,7 +31,7 @@ def checked_variance(variance: Tensor) -> Tensor:
     variance = variance.double()
     require_finite(variance, "a variance of logits")
     if bool((variance < 0).any()):
-        raise ShapeError(f"a variance needs to be at least 0, found {float(variance.min()):.3g}")
+        raise ArgumentError(f"a variance needs to be at least 0, found {float(variance.min()):.3g}")
     return variance
 
 
@@ -67,7 +69,7 @@ def log_ratio_moments(
     Returns
     -------
     tuple of Tensor
-        [..., i, j] each; the mean is antisymmetric, the variance symmetric, >= 0 and 0 on the diagonal. By chance,
+        [..., i, j] each; the mean is antisymmetric, the variance symmetric, >= 0 and 0 on the diagonal. Under the null,
         logits drawn evenly from a sphere of radius l in R^n, mean 0 and variance about 2 l^2 / n.
     """
     mean, covariance = _logits(mean, covariance)
@@ -89,7 +91,7 @@ def log_sphere_exponential(n: int, reach: Float[Tensor, "*shape"]) -> Float[Tens
         In [0, reach]; 0 at reach 0.
     """
     if n < 1:
-        raise ShapeError(f"a sphere needs a space of at least 1 dimension, found {n}")
+        raise ArgumentError(f"a sphere needs a space of at least 1 dimension, found {n}")
     require_finite(reach, "the reach on a sphere")
     z = reach.double().square() / 4
     # Terms rise until k (k + n / 2) = z and fall like a Gaussian of variance k after that.
@@ -119,7 +121,7 @@ def sphere_ratio_variance(n: int, radius: Float[Tensor, "*shape"]) -> Float[Tens
 
 def _pair_of_coordinates(n: int) -> None:
     if n < 2:
-        raise ShapeError(f"a ratio of two weights needs at least 2 logits, found {n}")
+        raise ArgumentError(f"a ratio of two weights needs at least 2 logits, found {n}")
 
 
 def fenton_wilkinson(
@@ -148,7 +150,7 @@ def fenton_wilkinson(
 
 
 def fenton_wilkinson_distance(n: int, variance: float, draws: int, seed: int) -> float:
-    """Kolmogorov-Smirnov distance between the normaliser of n independent logits and its Fenton-Wilkinson law.
+    """Kolmogorov-Smirnov distance between the normalizer of n independent logits and its Fenton-Wilkinson law.
 
     Returns
     -------
@@ -156,7 +158,7 @@ def fenton_wilkinson_distance(n: int, variance: float, draws: int, seed: int) ->
         In [0, 1], from `draws` samples: a law that were exact would give about 0.87 / sqrt(draws).
     """
     if n < 1 or draws < 1:
-        raise ShapeError(f"a normaliser needs at least 1 logit and 1 draw, found {n} and {draws}")
+        raise ArgumentError(f"a normalizer needs at least 1 logit and 1 draw, found {n} and {draws}")
     v = checked_variance(torch.tensor(variance, dtype=torch.float64))
     generator = torch.Generator().manual_seed(seed)
     rows = max(1, 2**22 // n)
@@ -171,3 +173,32 @@ def fenton_wilkinson_distance(n: int, variance: float, draws: int, seed: int) ->
     law = torch.special.ndtr((found - math.log(n) - v / 2 + spread / 2) / spread.sqrt())
     steps = torch.arange(draws + 1, dtype=torch.float64) / draws
     return float(torch.maximum((law - steps[:-1]).abs().max(), (law - steps[1:]).abs().max()))
+
+
+def exp_departure(vectors: Float[Tensor, "*batch m n"], weights: Float[Tensor, " k"]) -> Float[Tensor, "*batch"]:
+    """How far exp of a combination is from the sum of single exponentials, relative to what exp does at all.
+
+    With z = sum_i a_i v_i: the root mean square over coordinates of exp(z) - [sum_i exp(a_i v_i) - (m - 1)], which is
+    about the cross terms sum_{i<j} a_i a_j v_i v_j, divided by that of exp(z) - 1.
+
+    Returns
+    -------
+    Tensor
+        >= 0. For random vectors of length l in R^n about l sqrt(sum_{i<j} a_i^2 a_j^2) / (sqrt(n) |a|) for small l; 0
+        for one vector; NaN where exp(z) = 1 everywhere.
+
+    References
+    ----------
+    Thesis 5.3.2, with -(m - 1) in place of the printed +(m - 1).
+    """
+    if vectors.shape[-2] != len(weights):
+        raise ShapeError(
+            f"a combination needs a weight per vector, found {vectors.shape[-2]} vectors, {len(weights)} weights"
+        )
+    require_finite(vectors, "vectors to combine")
+    require_finite(weights, "weights of a combination")
+    parts = weights.double()[:, None] * vectors.double()
+    signal = torch.expm1(parts.sum(-2))
+    gap = signal - torch.expm1(parts).sum(-2)
+    size = signal.square().sum(-1)
+    return (gap.square().sum(-1) / torch.where(size > 0, size, math.nan)).sqrt()

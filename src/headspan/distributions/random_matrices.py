@@ -4,7 +4,7 @@ Entries are independent with mean 0 and standard deviation sigma; on top of the 
 Tracy-Widom in `subspaces`.
 
     E|A v|     = sigma sqrt2 Gamma((m+1)/2) / Gamma(m/2)   for unit v and m rows, E|A v|^2 = m sigma^2
-    E s_1^2    = sigma^2 (centre + TW_MEAN scale), both of Tracy-Widom's law
+    E s_1^2    = sigma^2 (center + TW_MEAN scale), both of Tracy-Widom's law
     min gap    ~ sqrt(pi) sigma / n for an n x n matrix
     tr(A^T B)  : mean 0 and variance |A|_F^2 |B|_F^2 / (m n) once A is rotated at random on both sides
 
@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 from headspan.statistics import TW_MEAN, tw_center_scale
 
 QUARTER_CIRCLE_MEAN = 8 / (3 * math.pi)
@@ -32,7 +32,7 @@ SAME_TURN, BEST_ONE_SIDE = QUARTER_CIRCLE_MEAN**2, 0.75
 
 def _require_sides(*sides: int) -> None:
     if min(sides) < 1:
-        raise ShapeError(f"a matrix needs at least one row and one column, found sides {sides}")
+        raise ArgumentError(f"a matrix needs at least one row and one column, found sides {sides}")
 
 
 def expected_norm(m: int, sigma: float = 1.0) -> float:
@@ -53,8 +53,8 @@ def expected_largest_square(m: int, n: int, sigma: float = 1.0) -> float:
     ----------
     Johnstone (2001), On the distribution of the largest eigenvalue in principal components analysis.
     """
-    centre, scale = tw_center_scale(m, n)
-    return sigma**2 * (centre + TW_MEAN * scale)
+    center, scale = tw_center_scale(m, n)
+    return sigma**2 * (center + TW_MEAN * scale)
 
 
 def expected_smallest_gap(n: int, sigma: float = 1.0) -> float:
@@ -64,7 +64,7 @@ def expected_smallest_gap(n: int, sigma: float = 1.0) -> float:
     """
     _require_sides(n)
     if n < 2:
-        raise ShapeError("a gap needs two singular values, found a matrix of side 1")
+        raise ArgumentError("a gap needs two singular values, found a matrix of side 1")
     return math.sqrt(math.pi) * sigma / n
 
 
@@ -108,5 +108,5 @@ def best_alignment(
 def singular_vector_bound(gap: float, change: float) -> float:
     """Wedin's bound sqrt2 |E| / (gap - |E|) for the sine of a singular vector's turn under a change E; at most 1."""
     if min(gap, change) < 0:
-        raise ShapeError(f"a gap and the norm of a change are at least 0, found {gap} and {change}")
+        raise ArgumentError(f"a gap and the norm of a change are at least 0, found {gap} and {change}")
     return min(1.0, math.sqrt(2) * change / (gap - change)) if change < gap else 1.0

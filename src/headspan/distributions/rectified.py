@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces.precision import require_finite
 
 _POINTS = 48
@@ -37,15 +37,22 @@ _POINTS = 48
 def _spread(variance: Tensor) -> Tensor:
     require_finite(variance, "variances")
     if bool((variance < 0).any()):
-        raise ShapeError(f"a variance needs to be at least 0, found {float(variance.min()):.3g}")
+        raise ArgumentError(f"a variance needs to be at least 0, found {float(variance.min()):.3g}")
     return variance.double().sqrt()
+
+
+def _require_moments(mean: Tensor, covariance: Tensor) -> None:
+    if covariance.shape[-1] != mean.shape[-1]:
+        raise ShapeError(f"mean and covariance need one size, found {mean.shape[-1]} and {covariance.shape[-1]}")
+    require_finite(mean, "means")
+    require_finite(covariance, "covariances")
 
 
 def _density(a: Tensor) -> Tensor:
     return (-a * a / 2).exp() / math.sqrt(2 * math.pi)
 
 
-def _standardised(mean: Tensor, sd: Tensor) -> Tensor:
+def _standard_mean(mean: Tensor, sd: Tensor) -> Tensor:
     """mu / sigma; a constant is infinitely far from 0 on its side, and 0 counts as rectified away."""
     far = torch.where(mean > 0, 40.0, -40.0).to(torch.float64)
     return torch.where(sd > 0, mean / torch.where(sd > 0, sd, 1.0), far).clamp(-40.0, 40.0)
@@ -55,7 +62,7 @@ def rectified_mean(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*shap
     """E max(0, x) of Gaussian x; >= max(0, mean), sigma / sqrt(2 pi) at mean 0. A variance of 0 gives max(0, mean)."""
     require_finite(mean, "means")
     mean, sd = mean.double(), _spread(variance)
-    a = _standardised(mean, sd)
+    a = _standard_mean(mean, sd)
     return torch.where(sd > 0, mean * torch.special.ndtr(a) + sd * _density(a), mean.clamp(min=0))
 
 
@@ -63,7 +70,7 @@ def rectified_variance(mean: Float[Tensor, "*shape"], variance: Float[Tensor, "*
     """Var max(0, x) of Gaussian x; in [0, variance], (1 - 1 / pi) / 2 of it at mean 0."""
     require_finite(mean, "means")
     sd = _spread(variance)
-    a = _standardised(mean.double(), sd)
+    a = _standard_mean(mean.double(), sd)
     share = torch.special.ndtr(a)
     first = a * share + _density(a)
     # (1 + a^2) Phi + a phi - first^2, written so that large a does not cancel: Phi (1 - Phi) a^2 is what is left of it.
@@ -92,17 +99,16 @@ def rectified_covariance(
     Cho and Saul (2009), Kernel methods for deep learning, for mean 0; Plackett (1954), A reduction formula for normal
     multivariate integrals, for the derivative.
     """
-    if covariance.shape[-1] != mean.shape[-1]:
-        raise ShapeError(f"mean and covariance need one size, found {mean.shape[-1]} and {covariance.shape[-1]}")
-    require_finite(mean, "means")
-    require_finite(covariance, "covariances")
+    _require_moments(mean, covariance)
     sd = _spread(covariance.diagonal(dim1=-2, dim2=-1))
     scale = sd[..., :, None] * sd[..., None, :]
     rho = torch.where(scale > 0, covariance.double() / torch.where(scale > 0, scale, 1.0), 0.0)
     if bool((rho.abs() > 1 + 1e-9).any()):
-        raise ShapeError(f"correlations need to lie in [-1, 1], found {float(rho.abs().max()):.6g}; not a covariance")
+        raise ArgumentError(
+            f"correlations need to lie in [-1, 1], found {float(rho.abs().max()):.6g}; not a covariance"
+        )
     rho = rho.clamp(-1, 1)
-    a = _standardised(mean.double(), sd)
+    a = _standard_mean(mean.double(), sd)
     a, b = a[..., :, None], a[..., None, :]
     found = scale * (rho * torch.special.ndtr(a) * torch.special.ndtr(b) + _plackett(a, b, rho))
     own = rectified_variance(mean, covariance.diagonal(dim1=-2, dim2=-1))
@@ -139,19 +145,16 @@ def layer_norm_moments(
     """Mean and covariance of a Gaussian token after LayerNorm, to leading order in the spread of its length.
 
     Both are orthogonal to the diagonal, and |mean|^2 + trace of covariance = d exactly. Exact for isotropic tokens;
-    else the error is of the order of the relative variance of |x|^2, 2 tr(S^2) / (tr S)^2 for centred tokens.
+    else the error is of the order of the relative variance of |x|^2, 2 tr(S^2) / (tr S)^2 for centered tokens.
     """
-    if covariance.shape[-1] != mean.shape[-1]:
-        raise ShapeError(f"mean and covariance need one size, found {mean.shape[-1]} and {covariance.shape[-1]}")
-    require_finite(mean, "means")
-    require_finite(covariance, "covariances")
+    _require_moments(mean, covariance)
     mean, covariance, d = mean.double(), covariance.double(), mean.shape[-1]
     mean = mean - mean.mean(-1, keepdim=True)
     covariance = covariance - covariance.mean(-1, keepdim=True)
     covariance = covariance - covariance.mean(-2, keepdim=True)
     size = (mean.square().sum(-1) + covariance.diagonal(dim1=-2, dim2=-1).sum(-1)) / d
     if bool((size <= 0).any()):
-        raise ShapeError(
+        raise ArgumentError(
             "LayerNorm needs tokens that vary across coordinates, found equal coordinates with probability 1"
         )
     return mean / size.sqrt()[..., None], covariance / size[..., None, None]

@@ -13,9 +13,15 @@ import torch
 from torch import Tensor
 
 from headspan.distributions.entropy_of_softmax import LARGEST_VARIANCE, expected_entropy, flat_entropy
-from headspan.distributions.slerp import random_pairs
-from headspan.distributions.softmax_paths import CosineFit, cosine_fit, mean_kl_law, softmax_path, sphere_alignment
-from headspan.errors import ShapeError
+from headspan.distributions.paths import (
+    CosineFit,
+    cosine_fit,
+    mean_kl_law,
+    random_pairs,
+    softmax_path,
+    sphere_alignment,
+)
+from headspan.errors import ArgumentError
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ def path_study(
     The scale of the law is estimated from draws of its own, ten times as many as there are pairs.
     """
     if not 2 <= shown <= pairs:
-        raise ShapeError(f"a study shows 2 pairs or more and no more than it has, found {shown} of {pairs}")
+        raise ArgumentError(f"a study shows 2 pairs or more and no more than it has, found {shown} of {pairs}")
     generator = torch.Generator().manual_seed(seed)
     t = torch.linspace(0, 1, steps, dtype=torch.float64)
     v, w = random_pairs(n, radius, angle, pairs, generator)
@@ -91,7 +97,9 @@ def entropy_study(
 ) -> EntropyStudy:
     """Mean entropy of a softmax over Gaussian logits, over variances from 0.01 to `largest` and several lengths."""
     if min(keys, default=0) < 2 or not 0.01 < largest <= LARGEST_VARIANCE:
-        raise ShapeError(f"a study needs lengths of at least 2 and a largest variance in (0.01, {LARGEST_VARIANCE:g}]")
+        raise ArgumentError(
+            f"a study needs lengths of at least 2 and a largest variance in (0.01, {LARGEST_VARIANCE:g}]"
+        )
     variance = torch.logspace(-2, math.log10(largest), steps, dtype=torch.float64)
     lengths = torch.tensor(list(keys))[:, None]
     full = lengths.double().log()

@@ -9,6 +9,10 @@ For tokens X [n, d] with mean token m:
 
 and, over many sampled sequences, the Gaussian mutual information of two tokens, -1/2 sum log(1 - rho^2) over the
 canonical correlations rho of the samples. Where tokens have become copies of one another it is infinite.
+
+`mixing_sweep` measures the first two under random layers, over operator norms, ranks of W_QK and shares of attention.
+Every setting sees the same sequences and the same draws of weights (the generator is seeded anew), so that differences
+between settings come from the settings.
 """
 
 from __future__ import annotations
@@ -20,9 +24,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headspan.distributions.attention import AttentionWeights, layer_states, random_layers
 from headspan.distributions.estimates import log_determinant_bias
-from headspan.distributions.mixing import AttentionWeights, layers_applied
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces import orthonormal_basis
 from headspan.subspaces.precision import require_finite
 
@@ -35,7 +39,7 @@ def _two_tokens(X: Tensor) -> Tensor:
 
 
 def mean_cosine(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
-    """Mean cosine of pairs of different tokens; in [-1 / (n - 1), 1], 0 by chance, NaN if a token is 0."""
+    """Mean cosine of pairs of different tokens; in [-1 / (n - 1), 1], 0 under the null, NaN if a token is 0."""
     X = _two_tokens(X)
     n, size = X.shape[-2], X.norm(dim=-1, keepdim=True)
     unit = X / torch.where(size > 0, size, torch.nan)
@@ -43,7 +47,7 @@ def mean_cosine(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
 
 
 def token_residual(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
-    """|X - mean| / |X|, Frobenius; in [0, 1], sqrt(1 - 1 / n) for independent centred tokens, NaN if all are 0."""
+    """|X - mean| / |X|, Frobenius; in [0, 1], sqrt(1 - 1 / n) for independent centered tokens, NaN if all are 0."""
     X = _two_tokens(X)
     whole = X.square().sum((-2, -1))
     rest = (X - X.mean(-2, keepdim=True)).square().sum((-2, -1))
@@ -51,7 +55,7 @@ def token_residual(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
 
 
 def mean_distance(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
-    """Mean Euclidean distance of pairs of different tokens; >= 0, about sqrt(2 d) sigma by chance."""
+    """Mean Euclidean distance of pairs of different tokens; >= 0, about sqrt(2 d) sigma under the null."""
     X = _two_tokens(X)
     n = X.shape[-2]
     first, second = torch.triu_indices(n, n, 1)
@@ -105,7 +109,7 @@ def information_by_distance(X: Float[Tensor, "samples n d"]) -> Float[Tensor, " 
     Returns
     -------
     Tensor
-        Nats, corrected for bias; 0 by chance, inf where tokens determine one another.
+        Nats, corrected for bias; 0 under the null, inf where tokens determine one another.
     """
     n = X.shape[-2]
     _two_tokens(X)
@@ -119,7 +123,7 @@ def information_by_distance(X: Float[Tensor, "samples n d"]) -> Float[Tensor, " 
 class TokenCourse:
     """Means over sequences at every depth: [depth + 1] each, but `attention_entropy` [depth], a share of its maximum.
 
-    `information`, of neighbouring tokens, is NaN where the sequences given were too few to estimate it.
+    `information`, of neighboring tokens, is NaN where the sequences given were too few to estimate it.
     """
 
     cosine: Tensor
@@ -143,14 +147,14 @@ def token_course(
     Parameters
     ----------
     X
-        Sequences; one is enough, more than 2 d give the mutual information of neighbours too.
+        Sequences; one is enough, more than 2 d give the mutual information of neighbors too.
     layers
         Random (`random_layers`) or a model's own.
     beta, norm, scale, causal
         Share of attention beside the skip; LayerNorm after each layer; divisor of logits; later tokens hidden.
     """
     samples, n, d = X.shape
-    states, patterns = layers_applied(_two_tokens(X), layers, beta, norm, scale, causal)
+    states, patterns = layer_states(_two_tokens(X), layers, beta, norm, scale, causal)
     enough = samples > 2 * d
     information = [
         sum(sampled_information(Z[:, i], Z[:, i + 1]) for i in range(n - 1)) / (n - 1) if enough else torch.nan
@@ -172,3 +176,41 @@ def _flatness(A: Tensor, causal: bool) -> Tensor:
     keys = torch.arange(1, n + 1) if causal else torch.full((n,), n)
     rows: Tensor = torch.special.entr(A).sum(-1)[..., keys > 1] / keys[keys > 1].log()
     return rows.mean()
+
+
+@dataclass(frozen=True)
+class MixingSweep:
+    """`cosine` and `residual` [norm, rank, beta, depth + 1], means over sequences."""
+
+    norms: tuple[float, ...]
+    ranks: tuple[int, ...]
+    betas: tuple[float, ...]
+    cosine: Tensor
+    residual: Tensor
+
+
+def mixing_sweep(
+    X: Float[Tensor, "samples n d"],
+    norms: Sequence[float],
+    ranks: Sequence[int],
+    betas: Sequence[float],
+    depth: int,
+    seed: int,
+    norm: bool = False,
+) -> MixingSweep:
+    """Mean cosine and residual of tokens by depth, for every operator norm (of all three weights), rank and beta."""
+    if depth < 1 or not (len(norms) and len(ranks) and len(betas)):
+        raise ArgumentError(
+            f"a sweep needs a depth of at least 1 and one value of each setting, found a depth of {depth}"
+        )
+    shape = (len(norms), len(ranks), len(betas), depth + 1)
+    cosine, residual = torch.full(shape, torch.nan).double(), torch.full(shape, torch.nan).double()
+    for i, size in enumerate(norms):
+        for j, rank in enumerate(ranks):
+            generator = torch.Generator().manual_seed(seed)
+            layers = random_layers(X.shape[-1], depth, generator, rank, (size, size, size))
+            for k, beta in enumerate(betas):
+                states, _ = layer_states(X, layers, beta, norm)
+                for at, Z in enumerate(states):
+                    cosine[i, j, k, at], residual[i, j, k, at] = mean_cosine(Z).mean(), token_residual(Z).mean()
+    return MixingSweep(tuple(norms), tuple(ranks), tuple(betas), cosine, residual)

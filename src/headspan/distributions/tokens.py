@@ -19,7 +19,7 @@ from torch import Tensor
 
 from headspan.distributions.discrete import probabilities
 from headspan.distributions.joint import JointGaussian
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
 
 
 def token_moments(
@@ -49,18 +49,18 @@ def token_moments(
     if share.shape[-1] != len(V):
         raise ShapeError(f"{len(V)} embeddings need as many probabilities, found {share.shape[-1]}")
     if noise < 0:
-        raise ShapeError(f"a noise floor is at least 0, found {noise}")
+        raise ArgumentError(f"a noise floor is at least 0, found {noise}")
     share = probabilities(share, "the token distribution")
     if top is not None:
         if not 1 <= top <= len(V):
-            raise ShapeError(f"between 1 and {len(V)} tokens can be kept, found top={top}")
+            raise ArgumentError(f"between 1 and {len(V)} tokens can be kept, found top={top}")
         kept, ids = share.topk(top, dim=-1)
         share, rows = kept / kept.sum(-1, keepdim=True), V[ids]
     else:
         rows = V.expand(*share.shape, V.shape[-1])
     mean = (share.unsqueeze(-1) * rows).sum(-2)
-    centred = (rows - mean.unsqueeze(-2)) * share.sqrt().unsqueeze(-1)
-    return mean, centred.mT @ centred + noise * torch.eye(V.shape[-1], dtype=V.dtype, device=V.device)
+    centered = (rows - mean.unsqueeze(-2)) * share.sqrt().unsqueeze(-1)
+    return mean, centered.mT @ centered + noise * torch.eye(V.shape[-1], dtype=V.dtype, device=V.device)
 
 
 def bigram_joint(
@@ -89,7 +89,7 @@ def bigram_joint(
         Blocks V^T diag(pi_i) P^(j - i) V - mu_i mu_j^T for j >= i.
     """
     if n < 1:
-        raise ShapeError(f"a sequence has at least one token, found n={n}")
+        raise ArgumentError(f"a sequence has at least one token, found n={n}")
     P, laws = probabilities(P, "the transition matrix"), [probabilities(start, "the law of the first token")]
     for _ in range(n - 1):
         laws.append(laws[-1] @ P)

@@ -6,35 +6,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from headspan.checkpoint import Checkpoint, summary
-from headspan.explorer.chapters import Chapter, chapters_of
-from headspan.explorer.classes_of_heads import names_by_head, page_classes
-from headspan.explorer.downloads import downloads_section
-from headspan.explorer.extra_section import ExtraSection
+from headspan.checkpoint import summary
+from headspan.errors import HeadspanError
 from headspan.explorer.figure_block import figure_blocks, figure_id
-from headspan.explorer.figure_data import figure_tables
 from headspan.explorer.findings_section import finding_block, findings_section
-from headspan.explorer.head_grid import HeadGrid
 from headspan.explorer.html import Markup, element, section
-from headspan.explorer.lens_figures import by_metric, lens_figures
-from headspan.explorer.lens_part import LensPart
 from headspan.explorer.linked import linked_page
 from headspan.explorer.methods import methods_section
 from headspan.explorer.model_section import model_section
-from headspan.explorer.record import PageData, page_record
+from headspan.explorer.page_tables import downloads_section, figure_tables
+from headspan.explorer.record import HeadGrid, PageData, page_record
 from headspan.explorer.store import Store
 from headspan.finding import Finding
-from headspan.heads import Heads
-from headspan.lenses import LENSES
-from headspan.lenses.affinity.head_classes import HeadClasses
+from headspan.heads.classes import HeadClasses, published_classes
+from headspan.lenses.model import Model
+from headspan.result import Lens, Result
 
 Figures = Mapping[str, Mapping[str, go.Figure]]
 """By lens, then by name."""
+
+
+@dataclass(frozen=True)
+class LensPart:
+    """A lens and its result, out of which findings, figures and tables of the page are made."""
+
+    lens: Lens
+    result: Result | None = None
+    problem: str = ""
+    """Why there is no result; empty where there is."""
+
+
+@dataclass(frozen=True)
+class ExtraSection:
+    """A section that a report gets from elsewhere than a lens."""
+
+    name: str
+    """What links point to, and the `lens` of its findings."""
+    title: str
+    body: Callable[[Store], Markup]
+    """The whole section, figures included, their numbers put into the page's store."""
+    findings: Sequence[Finding] = ()
 
 
 @dataclass(frozen=True)
@@ -48,117 +64,163 @@ class Front:
     grid: HeadGrid
     provenance: Mapping[str, object]
     classes: Sequence[HeadClasses] = ()
-    """Published or detected classes of heads; figures are coloured by the first."""
+    """Published or detected classes of heads; figures are colored by the first."""
 
 
 def document(
-    checkpoint: Checkpoint,
-    heads: Heads,
+    model: Model,
+    stack: str | None,
     parts: Sequence[LensPart],
-    hindered: dict[str, str | None],
+    reasons: Mapping[str, str | None],
     extra: Sequence[ExtraSection] = (),
 ) -> str:
-    """The report of a checkpoint as HTML.
+    """The report of a model as HTML.
 
     Parameters
     ----------
-    checkpoint, heads
-        The model.
+    model, stack
+        What it is about.
     parts
         What each lens that was run brought.
-    hindered
-        For every lens, why it does not apply, or None.
+    reasons
+        For every lens, why it was skipped, or None.
     extra
         Sections that no lens makes.
     """
-    about = summary(checkpoint)
+    about, heads = summary(model.checkpoint), model.heads(stack=stack)
     which = f" {heads.stack.name}" if len(about.stacks) > 1 else ""
     size = f"{heads.n_layers} layers of {heads.n_heads} heads, {about.n_parameters:,} parameters"
-    results = {part.lens.name: part.result for part in parts if part.result is not None}
     front = Front(
         title=about.model,
         subtitle=f"{about.family}{which}: {size}",
-        model=model_section(about, hindered),
+        model=model_section(about, reasons),
         grid=HeadGrid.of(heads),
         provenance=heads.provenance(),
-        classes=page_classes(heads, results),
+        classes=page_classes(heads, _results(parts)),
     )
-    return report_page(front, parts, hindered, extra)
+    return report_page(front, parts, reasons, extra)
+
+
+def page_classes(heads: object, results: Mapping[str, Result]) -> list[HeadClasses]:
+    """Published classes first, then those that a lens detected; empty where there are neither."""
+    found = [published_classes(heads)]
+    for result in results.values():
+        part = result.lens.part("classes")
+        if part is not None:
+            try:
+                found.append(part.detected_classes(result))
+            except HeadspanError:
+                continue
+    return [each for each in found if each is not None]
+
+
+def _results(parts: Sequence[LensPart]) -> dict[str, Result]:
+    return {part.lens.name: part.result for part in parts if part.result is not None}
 
 
 def report_page(
-    front: Front, parts: Sequence[LensPart], hindered: dict[str, str | None], extra: Sequence[ExtraSection] = ()
+    front: Front, parts: Sequence[LensPart], reasons: Mapping[str, str | None], extra: Sequence[ExtraSection] = ()
 ) -> str:
     """A report as HTML out of its front and its parts."""
     store, shown = Store(), front.classes[0] if front.classes else None
-    results = {part.lens.name: part.result for part in parts if part.result is not None}
-    figures = {name: lens_figures(name, result, shown) for name, result in results.items()}
-    tables, behind = figure_tables(results, figures, front.grid.grouped)
+    results = _results(parts)
+    named = None if shown is None else shown.of_head
+    figures: Figures = {name: result.draw(named) for name, result in results.items()}
+    tables, behind = figure_tables(results, figures)
     record = page_record(PageData(front.grid, results, names_by_head(front.classes), tables), store)
-    chapters = chapters_of(part.lens.name for part in parts)
+    chapters = _chapters(parts)
     found = [finding for each in extra for finding in each.findings]
-    found += [finding for part in parts for finding in part.findings]
+    found += [finding for result in results.values() for finding in result.findings]
     titles = {"model": "Model", "findings": "What stands out", "methods": "Methods", "downloads": "Downloads"}
-    titles |= {each.name: each.title for each in chapters} | {each.name: each.title for each in extra}
+    titles |= {_identifier(title): title for title in chapters} | {each.name: each.title for each in extra}
     sections = {
         "model": front.model,
-        "findings": findings_section(found, lambda finding: _place(finding, figures, titles)),
+        "findings": findings_section(found, lambda finding: _place(finding, figures, parts)),
         **{each.name: each.body(store) for each in extra},
-        **{each.name: _chapter(each, parts, figures, shown, store, behind) for each in chapters},
-        "methods": methods_section([part.lens.name for part in parts], hindered, front.provenance),
+        **{
+            _identifier(title): section(
+                _identifier(title), title, *(_lens_section(part, figures, shown, store, behind) for part in own)
+            )
+            for title, own in chapters.items()
+        },
+        "methods": methods_section([part.lens for part in parts], reasons, front.provenance),
         "downloads": downloads_section(record, front.title),
     }
     contents = {name: titles[name] for name in sections}
     return linked_page(front.title, front.subtitle, contents, list(sections.values()), record, store)
 
 
-def _place(finding: Finding, figures: Figures, titles: Mapping[str, str]) -> tuple[str, str]:
+def names_by_head(sources: Sequence[HeadClasses]) -> dict[str, list[str]]:
+    """Head label -> all its classes."""
+    found: dict[str, list[str]] = {}
+    for source in sources:
+        for name, labels in source.classes.items():
+            for label in labels:
+                found.setdefault(label, []).append(name)
+    return found
+
+
+def _chapters(parts: Sequence[LensPart]) -> dict[str, list[LensPart]]:
+    """Parts by the chapter that their lens names, in the order of the lenses."""
+    found: dict[str, list[LensPart]] = {}
+    for part in parts:
+        found.setdefault(part.lens.chapter, []).append(part)
+    return found
+
+
+def _identifier(title: str) -> str:
+    return f"chapter-{title.lower().replace(' ', '-')}"
+
+
+def _place(finding: Finding, figures: Figures, parts: Sequence[LensPart]) -> tuple[str, str]:
     """Where a finding is shown: its figure, or the section of its lens."""
     named = finding.figure or next(iter(figures.get(finding.lens, {})), "")
     if named not in figures.get(finding.lens, {}):
-        known = {name: lens.title for name, lens in LENSES.items()} | dict(titles)
-        return finding.lens, known.get(finding.lens, finding.lens)
+        titles = {part.lens.name: part.lens.title for part in parts}
+        return finding.lens, titles.get(finding.lens, finding.lens)
     return figure_id(finding.lens, named), named
 
 
-def _chapter(
-    chapter: Chapter,
-    parts: Sequence[LensPart],
+def _lens_section(
+    part: LensPart,
     figures: Figures,
     classes: HeadClasses | None,
     store: Store,
     behind: Mapping[str, Mapping[str, str]],
 ) -> Markup:
-    own = {part.lens.name: part for part in parts if part.lens.name in chapter.lenses}
-    sections = [
-        _lens_section(own[name], figures.get(name, {}), classes, store, behind.get(name, {})) for name in chapter.lenses
-    ]
-    return section(chapter.name, chapter.title, *sections)
-
-
-def _lens_section(
-    part: LensPart,
-    figures: Mapping[str, go.Figure],
-    classes: HeadClasses | None,
-    store: Store,
-    behind: Mapping[str, str],
-) -> Markup:
-    lens = part.lens
-    about = element("p", f"{lens.summary[0].upper()}{lens.summary[1:]}.", class_="lead")
-    if part.obstacle:
-        children = [about, element("p", f"Does not apply: {part.obstacle}.")]
+    lens, result = part.lens, part.result
+    children = [element("p", f"{lens.summary[0].upper()}{lens.summary[1:]}.", class_="lead")]
+    if result is None:
+        children.append(element("p", f"Not computed: {part.problem}."))
     else:
-        alternatives = {} if part.result is None else by_metric(lens.name, part.result, figures, classes)
-        blocks = figure_blocks(figures, store, lens.name, alternatives, behind)
-        notes = [_classes_note(classes)] if classes is not None and lens.name == "affinity" else []
-        children = [about, *map(finding_block, part.findings), *notes, *blocks]
+        drawn = figures[lens.name]
+        blocks = figure_blocks(
+            drawn, store, lens.name, _alternatives(result, drawn, classes), behind.get(lens.name, {})
+        )
+        colored = [_classes_note(classes)] if classes is not None and _is_wiring(result) else []
+        children += [*map(finding_block, result.findings), *colored, *blocks]
     return element("section", element("h2", lens.title, class_="lens"), *children, id_=lens.name)
+
+
+def _is_wiring(result: Result) -> bool:
+    return bool(result.tables) and result.tables[0] == "pairs"
+
+
+def _alternatives(
+    result: Result, drawn: Mapping[str, go.Figure], classes: HeadClasses | None
+) -> dict[str, dict[str, go.Figure]]:
+    """Of figures that show one score, the same for each score that there is, where the lens offers that."""
+    make = getattr(result.lens.part("figures"), "alternatives", None)
+    if make is None:
+        return {}
+    found: dict[str, dict[str, go.Figure]] = make(result, None if classes is None else classes.of_head)
+    return {name: each for name, each in found.items() if name in drawn}
 
 
 def _classes_note(classes: HeadClasses) -> Markup:
     published = (
         ""
         if classes.source.startswith("detected")
-        else (" They were published for a model of this shape, and hold if it is this one.")
+        else " They were published for a model of this shape, and hold if it is this one."
     )
     return element("p", f"Head classes: {classes.source}.{published}", class_="evidence")

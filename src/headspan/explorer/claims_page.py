@@ -11,7 +11,7 @@ from headspan.explorer.page import page
 from headspan.ledger import Examination
 from headspan.ledger.claim import DOCUMENTS
 from headspan.ledger.figures import figures
-from headspan.ledger.listing import evidence_text, summary
+from headspan.ledger.markdown import evidence_text, summary
 
 HEADER = ("Claim", "Status", "What it says, and what is right", "Check")
 

@@ -20,8 +20,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from headspan.explorer.html import Markup, element, text
-from headspan.explorer.inlined import scripts
+from headspan.explorer.html import Markup, element, scripts, text
 from headspan.explorer.store import Store, json_text
 
 TITLE_HEIGHT = 36

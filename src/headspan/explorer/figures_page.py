@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import xarray as xr
-
 from headspan.explorer.figure_block import drawing_scripts, figure_blocks
 from headspan.explorer.findings_section import finding_block
 from headspan.explorer.html import element, facts, section
 from headspan.explorer.page import page
-from headspan.figures import figures_of
-from headspan.findings import findings_of
-from headspan.lenses import lens
+from headspan.result import Result
 
 
-def write_figures_page(name: str, result: xr.Dataset | xr.DataTree, path: Path) -> None:
+def write_figures_page(result: Result, path: Path) -> None:
     """Write what a lens's result says and shows to `path`."""
-    found, about = findings_of(name, result), lens(name)
+    about = result.lens
     provenance = facts((str(key), str(value)) for key, value in result.attrs.items() if str(value))
     body = [
         section(
-            name,
+            about.name,
             about.title,
             element("p", f"{about.summary[0].upper()}{about.summary[1:]}."),
-            *(finding_block(one, linked=False) for one in found),
-            *figure_blocks(figures_of(name, result)),
+            *(finding_block(one, linked=False) for one in result.findings),
+            *figure_blocks(result.figures),
         ),
         section("provenance", "Where these numbers come from", provenance),
     ]
-    contents = {name: about.title, "provenance": "Provenance"}
+    contents = {about.name: about.title, "provenance": "Provenance"}
     path.write_text(page(str(result.attrs["model"]), about.title, contents, body, drawing_scripts()), encoding="utf-8")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headspan.explorer.head_text import linked_text
-from headspan.explorer.html import Markup, element, section
+from headspan.explorer.html import Markup, element, linked_text, section
 from headspan.finding import Finding
 
 SHOWN = 10

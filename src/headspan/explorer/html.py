@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib import resources
 
 from headspan.errors import one_line
 
@@ -49,3 +51,34 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
 def section(identifier: str, title: str, *children: Markup | str) -> Markup:
     """A titled part of the page that a link can point to."""
     return element("section", element("h2", title), *children, id_=identifier)
+
+
+HEAD = re.compile(r"\bL\d{1,6}[HK]\d{1,6}\b")
+
+
+def linked_text(sentence: str) -> Markup:
+    """`sentence` as HTML in which every head is a link: `L4H7` in it chooses that head."""
+    parts, end = [], 0
+    for found in HEAD.finditer(sentence):
+        label = found.group()
+        parts += [
+            text(sentence[end : found.start()]),
+            element("a", label, href=f"#head={label}", class_="head", data_head=label),
+        ]
+        end = found.end()
+    return Markup("".join(map(str, (*parts, text(sentence[end:])))))
+
+
+def asset(name: str) -> str:
+    """The text of one file of `assets/`: scripts and styles are plain files, put on the page as they are."""
+    return resources.files("headspan.explorer").joinpath("assets", name).read_text("utf-8")
+
+
+def style(*names: str) -> Markup:
+    """Style sheets as one element."""
+    return element("style", *(Markup(asset(name)) for name in names))
+
+
+def scripts(*names: str) -> list[Markup]:
+    """Scripts, each in an element of its own, in the order in which they run."""
+    return [element("script", Markup(asset(name))) for name in names]

@@ -23,8 +23,11 @@ from zipfile import BadZipFile
 
 from headspan.atomic import written_whole
 from headspan.errors import HeadspanError
-from headspan.explorer.packing import Result, read_packed, write_packed
+from headspan.frames import nodes_of
 from headspan.heads import Heads
+from headspan.lenses.run import reopened
+from headspan.result import Lens, Result
+from headspan.storage import read_archive, write_archive
 
 OLDEST = 7 * 24 * 3600
 """Seconds after which what an interrupted run left behind is removed."""
@@ -53,21 +56,22 @@ class KeptResults:
         _remove_old(root)
         return cls(root / _identity(heads))
 
-    def result(self, lens: str, compute: Callable[[], Result]) -> Result:
+    def result(self, lens: Lens, compute: Callable[[], Result]) -> Result:
         """The kept result of a lens, or a new one, which is then kept."""
         kept = self.read(lens)
         if kept is not None:
             return kept
         found = compute()
-        self._keep(lens, found)
+        self._keep(found)
         return found
 
-    def read(self, lens: str) -> Result | None:
+    def read(self, lens: Lens) -> Result | None:
         """A kept result; None where there is none, or none that can be read."""
         try:
-            return read_packed(self._path(lens))
+            nodes, header = read_archive(self._path(lens.name))
         except (OSError, ValueError, KeyError, BadZipFile):
             return None
+        return reopened(lens, nodes, header["attrs"])
 
     def has(self, lens: str) -> bool:
         """Whether there is a kept result of a lens."""
@@ -80,11 +84,11 @@ class KeptResults:
     def _path(self, lens: str) -> Path:
         return self.folder / f"{lens}.npz"
 
-    def _keep(self, lens: str, result: Result) -> None:
+    def _keep(self, result: Result) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with written_whole(self._path(lens)) as temporary:
-                write_packed(result, temporary)
+            with written_whole(self._path(result.lens.name)) as temporary:
+                write_archive(temporary, nodes_of(result.data), attrs=result.attrs)
         except (OSError, HeadspanError, TypeError):
             # A full disk, a read-only home, an attribute that JSON does not know: the next run computes it again.
             return

@@ -9,22 +9,22 @@ from typing import Any
 import xarray as xr
 
 from headspan.atomic import check_writable
-from headspan.checkpoint import open_checkpoint
-from headspan.explorer.extra_section import ExtraSection
+from headspan.explorer.assembly import ExtraSection
 from headspan.explorer.figure_block import figure_blocks
 from headspan.explorer.findings_section import finding_block
 from headspan.explorer.html import Markup, element, facts, section, table
-from headspan.explorer.report import write_report
+from headspan.explorer.reports import write_report
 from headspan.explorer.store import Store
-from headspan.figures import figures_of
 from headspan.finding import Finding
-from headspan.findings import findings_of
 from headspan.lab.ablation import over_seeds
+from headspan.lab.figures import figures
+from headspan.lab.findings import findings
 from headspan.lab.session import Run
 from headspan.lab.study import study
 from headspan.lab.study_findings import study_findings
 from headspan.lab.training_studies import STUDIES
 from headspan.lab.transition import lags_over_seeds
+from headspan.lenses.model import open_model
 
 TITLE = "How it learned"
 
@@ -44,14 +44,14 @@ def write_lab_report(runs: Sequence[Run], path: Path, progress: Callable[[str], 
     check_writable(path)
     progress("Training")
     section_of_lab = lab_section(runs)
-    checkpoint = open_checkpoint(str(runs[0].folder.model_folder))
-    return write_report(checkpoint, path, progress, extra_sections=[section_of_lab])
+    model = open_model(str(runs[0].folder.model_folder))
+    return write_report(model, path, progress=progress, extra_sections=[section_of_lab])
 
 
 def lab_section(runs: Sequence[Run]) -> ExtraSection:
     """What training shows: the runs as a table, answers over all of them, then each run's findings and figures."""
     studies = [study(run.folder.path) for run in runs]
-    found = [findings_of("lab", one) for one in studies]
+    found = [findings(one) for one in studies]
     answers = _answers(studies)
 
     def body(store: Store) -> Markup:
@@ -124,7 +124,7 @@ def _run_parts(run: Run, one: xr.DataTree, found: Sequence[Finding], store: Stor
         for key, text in reasons.items()
     ]
     title = element("h3", f"Run with seed {run.recipe.seed}")
-    blocks = figure_blocks(figures_of("lab", one), store, f"lab-{run.recipe.seed}")
+    blocks = figure_blocks(figures(one), store, f"lab-{run.recipe.seed}")
     return [title, *map(finding_block, found), *blocks, *notes]
 
 

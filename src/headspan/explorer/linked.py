@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headspan.explorer.figure_block import plotly_script
-from headspan.explorer.html import Markup, element
-from headspan.explorer.inlined import scripts
+from headspan.explorer.html import Markup, element, scripts
 from headspan.explorer.page import page
 from headspan.explorer.store import Store, json_text
 
@@ -40,7 +39,7 @@ SCRIPTS = (
     "start_linked.js",
 )
 """In the order in which they run; each uses only what stands before it."""
-METRIC_NAMES = {"pk": "Projection kernel", "cs": "Composition score"}
+METRIC_NAMES = {"projection_kernel": "Projection kernel", "composition_score": "Composition score"}
 
 
 def linked_page(

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-
-import yaml
+from collections.abc import Iterator, Mapping, Sequence
 
 from headspan.explorer.html import Markup, element, facts, section
-from headspan.explorer.inlined import asset
 from headspan.explorer.mathml import formula
 from headspan.explorer.model_section import analyses_table
+from headspan.result import Lens
+from headspan.schema import Variable
 
 
-@dataclass(frozen=True)
-class Method:
-    """One quantity: what it is called, its formula, the formula in words with what chance gives, and a reference."""
-
-    name: str
-    formula: str
-    words: str
-    reference: str = ""
-
-
-@cache
-def methods() -> dict[str, tuple[Method, ...]]:
-    """By lens, in the order in which they are read; the texts are in `assets/methods.yaml`."""
-    listed = yaml.safe_load(asset("methods.yaml"))
-    return {lens: tuple(Method(**each) for each in entries) for lens, entries in listed.items()}
+def methods(lens: Lens) -> Iterator[Variable]:
+    """The variables of a lens that say how they are defined, each once."""
+    seen = set()
+    for variables in lens.schema.nodes.values():
+        for variable in variables:
+            if (variable.formula or variable.text) and variable.long_name not in seen:
+                seen.add(variable.long_name)
+                yield variable
 
 
-def methods_section(lenses: Sequence[str], hindered: dict[str, str | None], provenance: Mapping[str, object]) -> Markup:
+def methods_section(
+    lenses: Sequence[Lens], reasons: Mapping[str, str | None], provenance: Mapping[str, object]
+) -> Markup:
     """Formulas of the lenses on the page, references, the analyses, provenance."""
-    used = [method for lens in lenses for method in methods().get(lens, ())]
-    references = sorted({method.reference for method in used if method.reference})
+    used = [variable for lens in lenses for variable in methods(lens)]
+    references = sorted({variable.reference for variable in used if variable.reference})
     origin = facts((name, str(value)) for name, value in provenance.items() if value)
     listed = element("ul", *(element("li", reference) for reference in references))
     return section(
@@ -43,10 +35,13 @@ def methods_section(lenses: Sequence[str], hindered: dict[str, str | None], prov
         element("div", *map(_method, used), class_="methods"),
         *([element("h3", "References"), listed] if references else []),
         element("h3", "Analyses"),
-        analyses_table(hindered),
+        analyses_table(reasons),
         element("div", element("h3", "Where these numbers come from"), origin, id_="provenance"),
     )
 
 
-def _method(method: Method) -> Markup:
-    return element("div", element("h3", method.name), formula(method.formula), element("p", method.words))
+def _method(variable: Variable) -> Markup:
+    title = f"{variable.long_name[0].upper()}{variable.long_name[1:]}"
+    words = " ".join(part for part in (variable.text, f"Null: {variable.null}" if variable.null else "") if part)
+    drawn = [formula(variable.formula)] if variable.formula else []
+    return element("div", element("h3", title), *drawn, element("p", words))

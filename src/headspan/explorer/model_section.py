@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headspan.checkpoint import StackSummary, Summary
 from headspan.explorer.html import Markup, element, facts, section, table
 
@@ -61,19 +63,27 @@ def stack_facts(stack: StackSummary) -> list[tuple[str, str]]:
     return rows
 
 
-def analyses_rows(obstacles: dict[str, str | None]) -> list[tuple[str, str]]:
+def analyses_rows(reasons: Mapping[str, str | None]) -> list[tuple[str, str]]:
     """Each analysis with whether it applies, and why not."""
-    return [(name, "applies" if reason is None else f"does not apply: {reason}") for name, reason in obstacles.items()]
+    return [(name, "applies" if reason is None else f"skipped: {reason}") for name, reason in reasons.items()]
 
 
-def model_section(about: Summary, obstacles: dict[str, str | None]) -> Markup:
+def skipped_lines(reasons: Mapping[str, str | None]) -> list[str]:
+    """One sentence for each reason why analyses were skipped."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        if reason is not None:
+            by_reason.setdefault(reason, []).append(name)
+    return [f"Skipped {', '.join(names)}: {reason}." for reason, names in by_reason.items()]
+
+
+def model_section(about: Summary, reasons: Mapping[str, str | None]) -> Markup:
     """Everything `headspan inspect` knows, as a section of the report."""
     stacks = [facts(stack_facts(stack)) for stack in about.stacks]
-    left_out = [f"{name} ({reason})" for name, reason in obstacles.items() if reason is not None]
-    note = [element("p", f"Left out: {'; '.join(left_out)}.", class_="evidence")] if left_out else []
-    return section("model", "What this model is", facts(model_facts(about)), *stacks, *note)
+    notes = [element("p", line, class_="evidence") for line in skipped_lines(reasons)]
+    return section("model", "What this model is", facts(model_facts(about)), *stacks, *notes)
 
 
-def analyses_table(obstacles: dict[str, str | None]) -> Markup:
+def analyses_table(reasons: Mapping[str, str | None]) -> Markup:
     """Every analysis, and whether it applies to this model."""
-    return table(("Analysis", "For this model"), analyses_rows(obstacles))
+    return table(("Analysis", "For this model"), analyses_rows(reasons))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from headspan._version import __version__
-from headspan.explorer.html import Markup, element
-from headspan.explorer.inlined import style
+from headspan.explorer.html import Markup, element, style
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "

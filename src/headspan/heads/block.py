@@ -1,15 +1,31 @@
-"""The heads of a few consecutive layers, in memory."""
+"""The heads of a few consecutive layers, in memory: stored tensors in, per-head weights out.
+
+The library's convention, stated here once: row vectors, `x @ W`;
+`W_Q, W_K, W_V: [layer, head, d_model, d_head]`, `W_O: [layer, head, d_head, d_model]`.
+
+1. Name the distinct stored tensors that the wanted roles need (a fused tensor is read once for all its roles).
+2. Read layer by layer into one buffer per tensor; a single layer that needs no conversion is not copied at all.
+3. View each buffer as heads, without copying; where heads read a latent space, multiply by the matrix that leads there.
+4. Fold and center if asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.dims import Role
-from headspan.errors import ShapeError
+from headspan.checkpoint.families import Latent, Linear, Norm, Projection, Rows, Stored
+from headspan.dims import KV_ROLES, Role
+from headspan.errors import ArgumentError, CheckpointError
+from headspan.heads.norms import fold_norm, without_mean
+from headspan.heads.reader import WeightReader
+
+Projections = Mapping[Role, Projection]
+Buffers = Mapping[Linear, tuple[Tensor, Tensor | None]]
 
 
 @dataclass(frozen=True)
@@ -65,4 +81,144 @@ class HeadBlock:
 
     def _check(self, role: Role) -> None:
         if role not in self.weights:
-            raise ShapeError(f"role {role} was not read in this block (it holds {', '.join(self.weights)}); ask for it")
+            raise ArgumentError(
+                f"role {role} was not read in this block (it holds {', '.join(self.weights)}); ask for it"
+            )
+
+
+def block_bytes(reader: WeightReader, projections: Projections) -> tuple[int, int]:
+    """Bytes that each layer of a block takes, and bytes that reading takes once, for these roles."""
+    items = sum(n_in * n_out + n_out for n_in, n_out in _features(reader, projections).values())
+    copied = [
+        projection.rows.n_heads * projection.rows.d_head * (reader.d_model + 1)
+        for projection in projections.values()
+        if reader.fold != "none" or projection.latent is not None
+    ]
+    return (items + sum(copied)) * reader.dtype.itemsize, items * reader.stored_dtype.itemsize
+
+
+def read_block(reader: WeightReader, layers: Sequence[int], projections: Projections) -> HeadBlock:
+    """The weights of some roles in `layers`, folded and centered as the reader says."""
+    buffers = _stored_buffers(reader, layers, projections)
+    weights: dict[Role, Tensor] = {}
+    biases: dict[Role, Tensor | None] = {}
+    for role, projection in projections.items():
+        matrix, bias = buffers[projection.linear]
+        weights[role] = head_weights(matrix, projection.rows, projection.linear.stored, role)
+        biases[role] = bias if bias is None or role == "O" else head_features(bias, projection.rows)
+        if projection.latent is not None:
+            weights[role], biases[role] = _through_latent(
+                reader, layers, projection.latent, buffers, weights[role], biases[role]
+            )
+    if reader.fold == "layernorm":
+        for role in projections:
+            fold = _fold_write_norm if role == "O" else _fold_norm_before
+            weights[role], biases[role] = fold(reader, layers, role, weights[role], biases[role])
+    return HeadBlock(tuple(layers), weights, biases)
+
+
+def _features(reader: WeightReader, projections: Projections) -> dict[Linear, tuple[int, int]]:
+    """Every distinct stored matrix that these roles need, with its input and output features."""
+    features: dict[Linear, tuple[int, int]] = {}
+    for role, projection in projections.items():
+        features[projection.linear] = reader.stored.features(projection, role)
+        if projection.latent is not None:
+            features[projection.latent.linear] = (reader.d_model, projection.latent.n_features)
+    return features
+
+
+def _stored_buffers(reader: WeightReader, layers: Sequence[int], projections: Projections) -> Buffers:
+    """The stored matrices and biases of a block, one buffer [layer, ...] for each distinct stored tensor."""
+    templates = _features(reader, projections)
+    buffers: dict[tuple[Linear, int], Tensor] = {}
+    for index, layer in enumerate(layers):
+        parts = {
+            linear: reader.linear_shapes(reader.stored.at_layer(linear, layer), *n) for linear, n in templates.items()
+        }
+        tensors = reader.checkpoint.take({name: shape for part in parts.values() for name, shape in part.items()})
+        for linear, part in parts.items():
+            if index > 0 and (len(part) > 1) != ((linear, 1) in buffers):
+                raise CheckpointError(f"'{linear.bias}' is stored for some layers and not for others")
+            for which, name in enumerate(part):
+                if len(layers) == 1:
+                    buffers[linear, which] = reader.convert(tensors[name]).unsqueeze(0)
+                    continue
+                if index == 0:
+                    size = (len(layers), *part[name])
+                    buffers[linear, which] = torch.empty(size, dtype=reader.dtype, device=reader.device)
+                buffers[linear, which][index].copy_(tensors[name])
+    return {linear: (buffers[linear, 0], buffers.get((linear, 1))) for linear in templates}
+
+
+def _through_latent(
+    reader: WeightReader,
+    layers: Sequence[int],
+    latent: Latent,
+    buffers: Buffers,
+    weight: Float[Tensor, "layer head latent d_head"],
+    bias: Float[Tensor, "layer head d_head"] | None,
+) -> tuple[Float[Tensor, "layer head d_model d_head"], Float[Tensor, "layer head d_head"] | None]:
+    """What heads read of the stream through a latent space: W_down diag(gain) W_up, and the bias it makes."""
+    matrix, down_bias = buffers[latent.linear]
+    down = (matrix if latent.linear.stored == "in_out" else matrix.mT)[..., : latent.width]
+    gain = torch.stack([reader.norm(latent.norm, layer, latent.width).gain for layer in layers])
+    if down_bias is not None:
+        shift = ((down_bias[..., : latent.width] * gain)[:, None, None, :] @ weight).squeeze(-2)
+        bias = shift if bias is None else bias + shift
+    return (down * gain[:, None, :])[:, None] @ weight, bias
+
+
+def _fold_norm_before(
+    reader: WeightReader, layers: Sequence[int], role: Role, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    norm = _norm_before(reader, role)
+    if norm is None:
+        return weight, bias
+    folded = [
+        fold_norm(weight[i], None if bias is None else bias[i], reader.norm(norm, layer), reader.center)
+        for i, layer in enumerate(layers)
+    ]
+    shifts = [shift for _, shift in folded if shift is not None]
+    return torch.stack([weight for weight, _ in folded]), torch.stack(shifts) if shifts else None
+
+
+def _norm_before(reader: WeightReader, role: Role) -> Norm | None:
+    """The norm behind which a role reads; None where it reads a stream as it is."""
+    stack = reader.stored.stack
+    if stack.reads_memory and role in KV_ROLES:
+        return stack.memory_norm
+    return stack.norm if stack.norm_place == "before" else None
+
+
+def _fold_write_norm(
+    reader: WeightReader, layers: Sequence[int], role: Role, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """What heads write, times the gain of a norm behind them if there is one, and centered if asked."""
+    norm = reader.stored.stack.write_norm
+    if norm is not None:
+        gain = torch.stack([reader.norm(norm, layer).gain for layer in layers])
+        weight = weight * gain[:, None, None, :]
+        bias = None if bias is None else bias * gain
+    if not reader.center:
+        return weight, bias
+    return without_mean(weight), None if bias is None else without_mean(bias)
+
+
+def head_features(
+    features: Float[Tensor, "layer *other n_features"], rows: Rows
+) -> Float[Tensor, "layer *other head d_head"]:
+    """Split the last axis of a stored tensor into the heads that `rows` assigns it to."""
+    outer = features.shape[:-1]
+    groups = features.reshape(*outer, rows.n_groups, rows.group_rows)
+    own = groups.narrow(-1, rows.start, rows.per_group * rows.d_head)
+    return own.reshape(*outer, rows.n_heads, rows.d_head)
+
+
+def head_weights(
+    matrix: Float[Tensor, "layer _ _"], rows: Rows, stored: Stored, role: Role
+) -> Float[Tensor, "layer head _ _"]:
+    """One role's heads out of the stored matrices of a block of layers, in the library's layout."""
+    reads_heads_last = (stored == "in_out") != (role == "O")
+    features = matrix if reads_heads_last else matrix.transpose(-1, -2)
+    heads = head_features(features, rows).movedim(-2, 1)
+    return heads.transpose(-1, -2) if role == "O" else heads

@@ -15,11 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.checkpoint.families.entries import ENTRIES
 from headspan.checkpoint.families.parts import layer_norm
 from headspan.errors import MissingTensor
-from headspan.heads.folding import NormWeights, centred
 from headspan.heads.heads import Heads
+from headspan.heads.norms import NormWeights, without_mean
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class FirstRead:
         rest = torch.zeros_like(tokens) if self.constant is None else self.constant.to(tokens).expand_as(tokens)
         parts = [tokens, positions, rest]
         if self.norm.kind == "layernorm":
-            parts = [centred(part) for part in parts]
+            parts = [without_mean(part) for part in parts]
         sigma = (sum(parts).square().mean(-1, keepdim=True) + self.norm.eps).sqrt()  # type: ignore[union-attr]
         token, position, rest = (self.norm.gain.to(tokens) * part / sigma for part in parts)
         return token, position, rest if self.norm.bias is None else rest + self.norm.bias.to(tokens)
@@ -50,7 +49,7 @@ def first_read(heads: Heads) -> FirstRead:
     for table in (stack.tokens, stack.position_table):
         if table is not None and table.through is not None:
             raise MissingTensor(f"a {family} norms token and position before it widens them to d_model")
-    entry = ENTRIES.get(family)
+    entry = stack.entry
     if entry is None:
         if stack.norm_place != "before" or 0 in stack.norm.absent:
             raise MissingTensor(f"what a {family} does between its tables and layer 0 is not described")

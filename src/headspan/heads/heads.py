@@ -1,13 +1,16 @@
 """Every attention head of a stack: shapes at once, weights when they are asked for.
 
 Read in blocks (`for block in heads.blocks(memory="1GB")`), and a model of any size fits; or, for a small model, take a
-role whole (`heads.W_Q`).
+role whole (`heads.W_Q`). `W_Q W_K W_V W_O`, `W_E W_pos W_U` and `mlp(layer)` are read from the file once and kept, up
+to a number of bytes (`heads.cache.limit`); `heads.release()` lets go of them. They are shared: copy one before you
+change it. What is read in any other way is not kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 import torch
@@ -17,16 +20,15 @@ from torch import Tensor
 from headspan._version import __version__
 from headspan.checkpoint import Checkpoint
 from headspan.checkpoint.families import Projection, Stack
+from headspan.checkpoint.formats.tensors import InMemory
 from headspan.dims import ROLES, Fold, Positions, Role
-from headspan.errors import MemoryBudgetError, MissingTensor, ShapeError
-from headspan.heads import tables
-from headspan.heads.block import HeadBlock
-from headspan.heads.choices import checked_device, checked_dtype, checked_layers, checked_roles, span_text
-from headspan.heads.folding import NormWeights, checked_fold, fold_label
-from headspan.heads.head_norm import HeadNormWeights, read_head_norm
-from headspan.heads.memory import layers_that_fit, memory_bytes
-from headspan.heads.reader import WeightReader, stored_dtype
-from headspan.heads.reading import block_bytes, read_block
+from headspan.errors import ArgumentError, MemoryBudgetError, MissingTensor
+from headspan.heads import embeddings
+from headspan.heads.block import HeadBlock, block_bytes, read_block
+from headspan.heads.memory import T, TensorCache, layers_that_fit, memory_bytes
+from headspan.heads.norms import HeadNormWeights, NormWeights, checked_fold, fold_label
+from headspan.heads.reader import WeightReader, checked_dtype, checked_layers, checked_roles, span_text
+from headspan.progress import current_step
 from headspan.subspaces.rank import default_tolerance, numerical_rank
 
 
@@ -36,29 +38,13 @@ class Heads:
 
     reader: WeightReader
     layers: tuple[int, ...]
+    cache: TensorCache = field(compare=False)
+    """What is kept of these heads and of the same ones in another precision or fold state."""
 
     @classmethod
-    def of(
-        cls,
-        checkpoint: Checkpoint,
-        *,
-        layers: Sequence[int] | range | None,
-        dtype: torch.dtype | str | None,
-        device: torch.device | str,
-        fold: str,
-        center: bool,
-        stack: str | None,
-    ) -> Heads:
-        stored = checkpoint.stack(stack)
-        reader = WeightReader(
-            checkpoint=checkpoint,
-            stored=stored,
-            dtype=checked_dtype(dtype, stored_dtype(stored)),
-            device=checked_device(device),
-            fold=checked_fold(stored, fold, center, checkpoint.family),
-            center=center,
-        )
-        return cls(reader, checked_layers(layers, stored))
+    def of(cls, reader: WeightReader, layers: Sequence[int] | range | None, cache: int | str) -> Heads:
+        """The heads of some layers, all by default, that keep whole matrices up to `cache` bytes."""
+        return cls(reader, checked_layers(layers, reader.stored), TensorCache(cache))
 
     def __repr__(self) -> str:
         return (
@@ -145,6 +131,7 @@ class Heads:
         projections = self._projections(wanted)
         step = layers_that_fit(memory, *block_bytes(self.reader, projections))
         for start in range(0, self.n_layers, step):
+            current_step(f"layer {self.layers[start]} of {self.n_layers}")
             yield read_block(self.reader, self.layers[start : start + step], projections)
 
     def block_bytes(self, roles: Sequence[str] = ROLES) -> tuple[int, int]:
@@ -167,7 +154,7 @@ class Heads:
     def head_norm(self, role: Literal["Q", "K"], layer: int) -> HeadNormWeights | None:
         """The norm of a layer's queries or keys; None in most families."""
         self._check_layer(layer)
-        return read_head_norm(self.reader, role, layer)
+        return self.reader.head_norm(role, layer)
 
     def sinks(self, layer: int) -> Float[Tensor, " head"] | None:
         """One logit per head that takes part in the softmax and is dropped; None in most families."""
@@ -175,54 +162,77 @@ class Heads:
         return None if self.stack.sinks is None else self.reader.vector(self.stack.sinks, layer, (self.n_heads,))
 
     def whole(self, role: str) -> Float[Tensor, "layer heads _ _"]:
-        """One role of every layer in one tensor; reads it each time, so keep the result."""
+        """One role of every layer in one tensor, read now and not kept."""
         (wanted,) = checked_roles((role,))
         return read_block(self.reader, self.layers, self._projections((wanted,))).weight(wanted)
 
+    def table(self, name: str) -> Float[Tensor, "_ _"]:
+        """W_E, W_pos or W_U, read now and not kept."""
+        return embeddings.read_table(self.reader, name)
+
     @property
     def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
-        return self.whole("Q")
+        return self._matrix("W_Q")
 
     @property
     def W_K(self) -> Float[Tensor, "layer kv_head d_model d_head"]:
-        return self.whole("K")
+        return self._matrix("W_K")
 
     @property
     def W_V(self) -> Float[Tensor, "layer kv_head d_model d_value"]:
-        return self.whole("V")
+        return self._matrix("W_V")
 
     @property
     def W_O(self) -> Float[Tensor, "layer head d_value d_model"]:
-        return self.whole("O")
+        return self._matrix("W_O")
 
     @property
     def W_E(self) -> Float[Tensor, "token d_model"]:
-        return tables.token_table(self.reader)
+        return self._matrix("W_E")
 
     @property
     def W_pos(self) -> Float[Tensor, "position d_model"]:
-        return tables.position_table(self.reader)
+        return self._matrix("W_pos")
 
     @property
     def W_U(self) -> Float[Tensor, "d_model token"]:
-        return tables.unembedding(self.reader)
+        return self._matrix("W_U")
+
+    def _matrix(self, name: str) -> Tensor:
+        role = name.removeprefix("W_")
+        return self._keep(name, lambda: (self.whole(role) if role in ROLES else self.table(name),))[0]
+
+    def _keep(self, name: str, read: Callable[[], T]) -> T:
+        """What `read` returns, read once; each time where the model is in memory and may change."""
+        if isinstance(self.checkpoint.store, InMemory):
+            return read()
+        form = (self.layers, self.dtype, self.device, fold_label(self.fold, self.center))
+        return self.cache.tensors((name, *form), read)
+
+    def release(self) -> None:
+        """Let go of the matrices that are kept; they are read again when they are asked for."""
+        self.cache.clear()
 
     def require_room_for(self, table: str, memory: int) -> None:
         """Refuse to read W_E, W_pos or W_U where `memory` bytes do not hold it."""
-        needed = tables.table_bytes(self.reader, table)
+        needed = embeddings.table_bytes(self.reader, table)
         if needed > memory:
             raise MemoryBudgetError(
                 f"{table} takes {needed:,} bytes, and of the working memory {memory:,} are for it; raise the budget by "
                 f"{needed - memory:,} bytes or more"
             )
 
-    def mlp(self, layer: int) -> tables.MLPWeights:
+    def mlp(self, layer: int) -> embeddings.MLPWeights:
         """The MLP matrices of one layer."""
-        return tables.mlp_weights(self.reader, layer)
+        linears = self._keep(f"MLP of layer {layer}", lambda: tuple(chain(*embeddings.mlp_linears(self.reader, layer))))
+        return embeddings.MLPWeights.of(linears)
 
     def mlp_matrices(self, layer: int) -> Iterator[Float[Tensor, "_ _"]]:
-        """The same matrices one after the other, without biases: what is read (gate and up, or one), then W_out."""
-        return tables.mlp_matrices(self.reader, layer)
+        """The same matrices one after the other, without biases: what is read (gate and up, or one), then W_out.
+
+        Each is read when the one before has been dealt with; none is kept.
+        """
+        return (weight for weight, _ in embeddings.mlp_linears(self.reader, layer))
 
     def norm(self, layer: int) -> NormWeights:
         """The norm before the attention of one layer (after it, in a post-norm model), as stored."""
@@ -252,7 +262,7 @@ class Heads:
         """
         tol = default_tolerance(self.d_model, self.dtype) if tolerance is None else tolerance
         ranks, budget, (per_layer, once) = [], memory_bytes(memory), self.block_bytes((role,))
-        # A factorisation takes two copies of what it is given.
+        # A factorization takes two copies of what it is given.
         for block in self.blocks(min(budget, max(budget // 4, per_layer + once)), (role,)):
             W = block.weight(role)
             tall = W.transpose(-1, -2) if role == "O" else W
@@ -264,7 +274,7 @@ class Heads:
 
     def _check_layer(self, layer: int) -> None:
         if layer not in self.layers:
-            raise ShapeError(f"layer {layer} is not among these heads' layers {span_text(self.layers)}")
+            raise ArgumentError(f"layer {layer} is not among these heads' layers {span_text(self.layers)}")
 
     def provenance(self) -> dict[str, str]:
         """Where a result computed from these heads comes from, as flat attributes of a Dataset."""

@@ -1,4 +1,4 @@
-"""Memory budgets: how they are written, what of one is left beside the program itself, and how many layers fit."""
+"""Memory budgets: how they are written, what is left beside the program, how many layers fit; a cache within one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,25 @@ import ctypes
 import re
 import resource
 import sys
+from collections.abc import Callable, Hashable
 from pathlib import Path
+from typing import TypeVar, cast
+
+from torch import Tensor
 
 from headspan.errors import MemoryBudgetError
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+LEAST = 32 * 2**20
+"""Bytes of working memory below which nothing is begun."""
+LARGE = 2**20
+"""Bytes from which on an array has pages of its own under a budget."""
+MMAP_THRESHOLD = -3
+"""The C library's number for that setting."""
+CACHE_LIMIT = "2GB"
+"""What the matrices that one model's heads keep may take together, unless told otherwise."""
+Tensors = tuple[Tensor | None, ...]
+T = TypeVar("T", bound=Tensors)
 
 
 def memory_bytes(memory: int | str) -> int:
@@ -25,14 +39,6 @@ def memory_bytes(memory: int | str) -> int:
     if amount < 1:
         raise MemoryBudgetError(f"a memory budget of {memory!r} holds nothing; write it like 4GB or 512MiB")
     return int(amount)
-
-
-LEAST = 32 * 2**20
-"""Bytes of working memory below which nothing is begun."""
-LARGE = 2**20
-"""Bytes from which on an array has pages of its own under a budget."""
-MMAP_THRESHOLD = -3
-"""The C library's number for that setting."""
 
 
 def working_memory(memory: int | str) -> int:
@@ -79,3 +85,58 @@ def layers_that_fit(memory: int | str, bytes_per_layer: int, overhead: int) -> i
             "or use a smaller dtype"
         )
     return fit
+
+
+class TensorCache:
+    """Tensors that were read before, by name; those that were not used for longest go first.
+
+    Attributes
+    ----------
+    limit : int
+        Bytes that all of them may take together; 0 keeps nothing. It may be changed at any time.
+    n_bytes : int
+        Bytes that they take now, never more than the limit.
+    """
+
+    def __init__(self, limit: int | str = CACHE_LIMIT) -> None:
+        self.limit = memory_bytes(limit) if limit else 0
+        self._entries: dict[Hashable, Tensors] = {}
+
+    def __reduce__(self) -> tuple[type[TensorCache], tuple[int]]:
+        """Another process gets the limit; it reads for itself what it needs."""
+        return TensorCache, (self.limit,)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(_n_bytes(tensors) for tensors in self._entries.values())
+
+    def tensors(self, name: Hashable, read: Callable[[], T]) -> T:
+        """What is kept under `name`; what `read` returns where nothing is, kept from then on if the limit allows."""
+        tensors = self._entries.pop(name, None)
+        if tensors is None:
+            found = read()
+            if _n_bytes(found) > self.limit:
+                return found
+            self._make_room(_n_bytes(found))
+            tensors = tuple(map(_compact, found))
+        self._entries[name] = tensors
+        self._make_room(0)
+        return cast("T", tensors)
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._entries.clear()
+
+    def _make_room(self, needed: int) -> None:
+        while self._entries and self.n_bytes + needed > self.limit:
+            del self._entries[next(iter(self._entries))]
+
+
+def _n_bytes(tensors: Tensors) -> int:
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def _compact(tensor: Tensor | None) -> Tensor | None:
+    """A view into something larger (a fused matrix, a mapped file) as a copy, which does not hold on to the rest."""
+    whole = tensor is None or tensor.untyped_storage().nbytes() == tensor.nbytes
+    return tensor if tensor is None or whole else tensor.clone()

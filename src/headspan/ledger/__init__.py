@@ -1,12 +1,24 @@
 """The claims ledger: what the five documents say, whether it is so, and the computation that shows it.
 
-`trial` holds numbers against one another, `claim` is a row, `draws` its random numbers, `ledger` all rows, `examining`
-runs them, `listing` prints them. Every other module holds the rows of a chapter or document, each with its check.
+The texts of all claims are in `texts/*.yaml`; modules `document_*` and `chapter_*` (of the thesis, document 003) hold
+their checks. `claim` ties the two together, `trial` holds numbers against one another, `draws` makes random numbers,
+`models` and `lab_numbers` measure trained models, `examination` runs checks to verdicts, `markdown` and `figures` show
+them.
 """
 
-from headspan.ledger.claim import Claim, ClaimsOf
-from headspan.ledger.examining import Examination, examinations, examined
-from headspan.ledger.ledger import chosen, ledger
-from headspan.ledger.trial import Evidence, Trial
+from headspan.ledger.claim import Claim, all_claims, check, select_claims
+from headspan.ledger.examination import Examination, examine, examine_all
+from headspan.ledger.trial import Evidence, Trial, evidence
 
-__all__ = ["Claim", "ClaimsOf", "Evidence", "Examination", "Trial", "chosen", "examinations", "examined", "ledger"]
+__all__ = [
+    "Claim",
+    "Evidence",
+    "Examination",
+    "Trial",
+    "all_claims",
+    "check",
+    "evidence",
+    "examine",
+    "examine_all",
+    "select_claims",
+]

@@ -1,4 +1,4 @@
-"""Chapter 8 of the thesis, its appendix A and chapter 9: attention maps of Mistral, and what chance gives for them."""
+"""Chapter 8 of the thesis, its appendix A and chapter 9: attention maps of Mistral, and what random weights give."""
 
 from __future__ import annotations
 
@@ -8,83 +8,39 @@ import torch
 from torch import Tensor
 
 from headspan.distributions import attention_pattern, expected_entropy, softmax_entropy
-from headspan.ledger.claim import ClaimsOf
+from headspan.ledger.claim import check
 from headspan.ledger.draws import Draws
-from headspan.ledger.trial import Evidence, at_least, at_most, equals, mean_is, near, same
+from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, near, same
 from headspan.statistics import mp_edges
 from headspan.subspaces import singular_values
 
-claim = ClaimsOf("003")
 
-sizes_of_mistral = claim.without_check(
-    "8.1",
-    because="facts of a published model's configuration, nothing to compute",
-    kind="text",
-    status="approximate",
-    statement="Mistral-7B-Instruct-v0.2 has 32 blocks, 32 heads, 32000 tokens, width 4096, a sliding window, ReLU and "
-    "LayerNorm.",
-    correction="The sizes are right. Version 0.2 has no sliding window, its MLP is gated by SiLU, its norm is RMSNorm, "
-    "and it has 8 kv heads.",
-    reference="thesis 8.1",
-)
-
-
-@claim(
-    "8.2a",
-    kind="text",
-    status="holds",
-    statement="Summing attention over all pairs of sub-words of two words keeps the totals.",
-    correction="The total, yes; rows then sum to the number of sub-words. Averaging over the query's sub-words keeps "
-    "rows probabilities.",
-    tolerance="1e-12",
-    reference="thesis 8.2",
-)
+@check("8.2a")
 def pooling(draws: Draws) -> Evidence:
     counts = [2, 1, 3, 1]
     member = torch.repeat_interleave(torch.eye(4, dtype=torch.float64), torch.tensor(counts), dim=0)
     A = torch.softmax(draws.normal(7, 7), -1)
     pooled = member.T @ A @ member
     sizes = torch.tensor(counts, dtype=torch.float64)
-    return Evidence(
-        truth=(
-            equals("total", pooled.sum(), A.sum(), 1e-12),
-            same("row sums are counts of sub-words", pooled.sum(-1), sizes, 1e-12),
-            same("row sums after averaging", (pooled / sizes[:, None]).sum(-1), 1.0, 1e-12),
-        )
+    return evidence(
+        equals("total", pooled.sum(), A.sum(), 1e-12),
+        same("row sums are counts of sub-words", pooled.sum(-1), sizes, 1e-12),
+        same("row sums after averaging", (pooled / sizes[:, None]).sum(-1), 1.0, 1e-12),
     )
 
 
-@claim(
-    "8.2b",
-    kind="text",
-    status="observational",
-    statement="Scores lie in [0, 0.1], form triangular blocks, and go from the diagonal to spread to sparse over "
-    "depth.",
-    correction="Not checked, for want of the model. The baseline is: under a causal mask the first row is always 1 and "
-    "uniform attention gives 1/i in row i.",
-    tolerance="1e-12",
-    reference="thesis 8.2",
-)
+@check("8.2b")
 def causal_baseline(draws: Draws) -> Evidence:
     zero, n = torch.zeros(4, 4, dtype=torch.float64), 12
     flat = attention_pattern(draws.normal(n, 4), zero, zero, causal=True)
     some = attention_pattern(draws.normal(n, 4), draws.normal(4, 4), draws.normal(4, 4), causal=True)
     uniform = torch.ones(n, n, dtype=torch.float64).tril() / torch.arange(1, n + 1).double()[:, None]
-    return Evidence(
-        truth=(same("uniform attention", flat, uniform, 1e-12), equals("first row of any head", some[0, 0], 1.0, 1e-12))
+    return evidence(
+        same("uniform attention", flat, uniform, 1e-12), equals("first row of any head", some[0, 0], 1.0, 1e-12)
     )
 
 
-@claim(
-    "8.3",
-    kind="text",
-    status="observational",
-    statement="Cosines of embeddings and attention are nearly unrelated.",
-    correction="Not checked on the model. Untied random weights give a correlation of 0 on average (0.2 in a single "
-    "draw, for data of rank 8); with W_Q = W_K it is 0.9.",
-    tolerance="mean correlation of untied weights below 0.1",
-    reference="thesis 8.3",
-)
+@check("8.3")
 def cosine_and_attention(draws: Draws) -> Evidence:
     n, d, rank, runs = 24, 64, 8, 200
     x = torch.nn.functional.normalize(draws.normal(runs, n, rank) @ draws.normal(runs, rank, d), dim=-1) * math.sqrt(d)
@@ -100,25 +56,14 @@ def cosine_and_attention(draws: Draws) -> Evidence:
         return products.sum(-1)
 
     untied, tied = correlation(queries @ keys.mT), correlation(queries @ queries.mT)
-    return Evidence(
-        truth=(
-            at_most("mean correlation of untied weights, in size", untied.mean().abs(), 0.1),
-            at_least("mean correlation of tied weights", tied.mean(), 0.8),
-        ),
-        figures={"its standard deviation": float(untied.std())},
+    return evidence(
+        at_most("mean correlation of untied weights, in size", untied.mean().abs(), 0.1),
+        at_least("mean correlation of tied weights", tied.mean(), 0.8),
+        figures={"its standard deviation": untied.std()},
     )
 
 
-@claim(
-    "8.4",
-    kind="text",
-    status="approximate",
-    statement="In a model of random weights attention approaches the uniform.",
-    correction="Largely by averaging over heads: at Mistral's width with N(0, 0.02^2) weights a head keeps 0.71 of log "
-    "n, the mean of 32 heads 0.98.",
-    tolerance="logit variance 5 %; entropies 0.02",
-    reference="thesis 8.4",
-)
+@check("8.4")
 def random_model(draws: Draws) -> Evidence:
     n, d, k, heads, groups = 32, 4096, 128, 32, 8
     x = draws.sphere(n, d, radius=math.sqrt(d)).float()
@@ -129,29 +74,19 @@ def random_model(draws: Draws) -> Evidence:
     predicted = (d * 0.02**2) ** 2
     expected = float(expected_entropy(torch.tensor(predicted), torch.tensor(n))) / math.log(n)
     mean = torch.softmax(logits, -1).mean(0)
-    return Evidence(
-        truth=(
-            near("variance of logits", logits.var(), predicted, 0.05),
-            equals("entropy of a head over log n", softmax_entropy(logits).mean() / math.log(n), expected, 0.02),
-            at_least("entropy of the mean of heads", torch.special.entr(mean).sum(-1).mean() / math.log(n), 0.96),
-        )
+    return evidence(
+        near("variance of logits", logits.var(), predicted, 0.05),
+        equals("entropy of a head over log n", softmax_entropy(logits).mean() / math.log(n), expected, 0.02),
+        at_least("entropy of the mean of heads", torch.special.entr(mean).sum(-1).mean() / math.log(n), 0.96),
     )
 
 
-@claim(
-    "8.5a",
-    kind="formula",
-    status="holds",
-    statement="Scaling the spectra of W_Q and W_K by alpha scales logits by alpha^2.",
-    correction="That is a temperature of 1 / alpha^2.",
-    tolerance="1e-12",
-    reference="thesis 8.5",
-)
+@check("8.5a")
 def scaled_spectra(draws: Draws) -> Evidence:
     x, W_Q, W_K = draws.normal(6, 8), draws.normal(8, 4), draws.normal(8, 4)
     U, s, Vh = torch.linalg.svd(W_Q, full_matrices=False)
     scaled = x @ (U * (1.7 * s)) @ Vh @ (1.7 * W_K).T @ x.T
-    return Evidence(truth=(same("logits", scaled / 1.7**2, x @ W_Q @ W_K.T @ x.T, 1e-12),))
+    return evidence(same("logits", scaled / 1.7**2, x @ W_Q @ W_K.T @ x.T, 1e-12))
 
 
 def _patterns(draws: Draws, runs: int, n: int, alpha: float, tied: bool = False) -> Tensor:
@@ -163,135 +98,59 @@ def _patterns(draws: Draws, runs: int, n: int, alpha: float, tied: bool = False)
     return attention_pattern(x, alpha * W_Q, alpha * W_K, causal=True)
 
 
-@claim(
-    "8.5b",
-    kind="text",
-    status="holds",
-    statement="Scaling up leads to attention on one token, scaling down to flat attention.",
-    correction="Entropy falls monotonically with alpha.",
-    tolerance="monotone over alpha of 1/4, 1/2, 1, 2, 4",
-    reference="thesis 8.5",
-)
+@check("8.5b")
 def sharpening(draws: Draws) -> Evidence:
     x, W_Q, W_K = draws.sphere(64, 64, radius=8.0), draws.normal(64, 64, sd=1 / 8), draws.normal(64, 64, sd=1 / 8)
     logits = x @ W_Q @ W_K.T @ x.T / 8
     alpha = torch.tensor([0.25, 0.5, 1.0, 2.0, 4.0], dtype=torch.float64)
     found = softmax_entropy(alpha[:, None, None] ** 2 * logits).mean(-1) / math.log(64)
-    return Evidence(
-        truth=(
-            at_most("largest change from one alpha to the next", found.diff().max(), 0.0),
-            at_least("alpha = 1/4", found[0], 0.99),
-            at_most("alpha = 4", found[4], 0.15),
-        ),
-        figures={"alpha = 1": float(found[2]), "alpha = 2": float(found[3])},
+    return evidence(
+        at_most("largest change from one alpha to the next", found.diff().max(), 0.0),
+        at_least("alpha = 1/4", found[0], 0.99),
+        at_most("alpha = 4", found[4], 0.15),
+        figures={"alpha = 1": found[2], "alpha = 2": found[3]},
     )
 
 
-@claim(
-    "8.5c",
-    kind="text",
-    status="wrong",
-    statement="Tokens attend to themselves in consequence of scaling up.",
-    correction="Attention gathers at the largest logit of a row. With untied random weights that is the token itself "
-    "as often as any other, mean(1/i), at every alpha; self-attention needs Tr W_QK > 0, as with tied weights.",
-    tolerance="4 standard errors",
-    reference="thesis 8.5",
-)
+@check("8.5c")
 def self_attention(draws: Draws) -> Evidence:
     n, runs = 64, 200
-    chance = float((1 / torch.arange(1, n + 1).double()).mean())
+    expected = float((1 / torch.arange(1, n + 1).double()).mean())
     found = {alpha: _patterns(draws, runs, n, alpha) for alpha in (1.0, 2.0, 4.0)}
     own = {alpha: A.diagonal(dim1=-2, dim2=-1).mean(-1) for alpha, A in found.items()}
     tied = _patterns(draws, 20, n, 4.0, tied=True).diagonal(dim1=-2, dim2=-1).mean()
-    return Evidence(
-        printed=(at_least("share on oneself at alpha = 4", own[4.0].mean(), 0.5),),
-        truth=(
-            *(mean_is(f"share on oneself at alpha = {alpha:g}", value, chance) for alpha, value in own.items()),
-            at_least("largest share of a row at alpha = 4", found[4.0].amax(-1).mean(), 0.8),
-            at_least("share on oneself, tied weights", tied, 0.95),
-        ),
+    return evidence(
+        *(mean_is(f"share on oneself at alpha = {alpha:g}", value, expected) for alpha, value in own.items()),
+        at_least("largest share of a row at alpha = 4", found[4.0].amax(-1).mean(), 0.8),
+        at_least("share on oneself, tied weights", tied, 0.95),
+        printed=[at_least("share on oneself at alpha = 4", own[4.0].mean(), 0.5)],
     )
 
 
-generated_text = claim.without_check(
-    "8.5d",
-    because="needs Mistral-7B and its generated text",
-    kind="text",
-    status="observational",
-    statement="Text generated at alpha = 2 and 1/2, and the tables of clues A.1 to A.3.",
-    reference="thesis 8.5",
-)
-
-
-@claim(
-    "A.19",
-    kind="text",
-    status="observational",
-    statement="Spectra of squared singular values at initialisation.",
-    correction="Predicted: with N(0, 0.02^2), W_K and W_V of 1024 x 4096 lie in [0.41, 3.69] and W_Q of 4096 x 4096 "
-    "reaches 6.55; with Xavier's scale [0.4, 3.6], mean 1.6, and 4.",
-    tolerance="5 % (the lower edge 10 %) at sides of 256 and 1024",
-    reference="thesis A.19",
-)
+@check("A.19")
 def initial_spectra(draws: Draws) -> Evidence:
     low, high = mp_edges(1024, 4096, 0.02)
     sd = math.sqrt(2 / 1280)
     s = singular_values(draws.normal(256, 1024, sd=sd)) ** 2
     small, large = (edge**2 for edge in mp_edges(256, 1024, sd))
-    return Evidence(
-        truth=(
-            equals("lower edge of K and V", low**2, 0.41, 0.005),
-            equals("upper edge of K and V", high**2, 3.69, 0.005),
-            equals("upper edge of Q", mp_edges(4096, 4096, 0.02)[1] ** 2, 6.55, 0.005),
-            near("largest, 1 : 4, Xavier", s[0], large, 0.05),
-            near("smallest", s[-1], small, 0.1),
-            near("mean", s.mean(), 1.6, 0.05),
-        )
+    return evidence(
+        equals("lower edge of K and V", low**2, 0.41, 0.005),
+        equals("upper edge of K and V", high**2, 3.69, 0.005),
+        equals("upper edge of Q", mp_edges(4096, 4096, 0.02)[1] ** 2, 6.55, 0.005),
+        near("largest, 1 : 4, Xavier", s[0], large, 0.05),
+        near("smallest", s[-1], small, 0.1),
+        near("mean", s.mean(), 1.6, 0.05),
     )
 
 
-shapes_in_appendix = claim.without_check(
-    "A.20-A.21",
-    because="facts of a published model's configuration, nothing to compute",
-    kind="typo",
-    status="wrong",
-    statement="W_Q is 1024 x 4096, and the MLP 14096 wide.",
-    correction="W_Q is 4096 x 4096; W_K and W_V are 1024 x 4096. The MLP is 14336 wide.",
-    reference="thesis A.20 and A.21",
-)
-
-trace_in_appendix = claim.without_check(
-    "A.22",
-    because="needs the weights of Mistral-7B, and a choice: with 8 kv heads the product is undefined",
-    kind="text",
-    status="observational",
-    statement="The trace of W_Q^T W_K, 4096 x 4096.",
-    correction="Keys must be repeated four times, or queries averaged by group; and rotary positions make it depend on "
-    "the offset.",
-    reference="thesis A.22",
-)
-
-
-@claim(
-    "9.1",
-    kind="text",
-    status="wrong",
-    statement="Standard normal vectors are spheres of radius 1/n, and the trace of independent matrices is "
-    "chi-squared.",
-    correction="N(0, 1) has radius sqrt n, N(0, 1/n) radius 1. The trace of a product of independent matrices is "
-    "symmetric and nearly normal.",
-    tolerance="1 %; the sign 4 standard errors",
-    reference="thesis 9.1",
-)
+@check("9.1")
 def radius_and_trace(draws: Draws) -> Evidence:
     n = 64
     radius = draws.normal(20_000, n).norm(dim=-1).mean()
     traces = (draws.normal(20_000, 12, 12) * draws.normal(20_000, 12, 12)).sum((-2, -1))
-    return Evidence(
-        printed=(near("radius of N(0, 1), n = 64", radius, 1 / n, 0.01), at_least("smallest trace", traces.min(), 0.0)),
-        truth=(
-            near("radius of N(0, 1), n = 64", radius, math.sqrt(n), 0.01),
-            near("radius of N(0, 1/n)", radius / math.sqrt(n), 1.0, 0.01),
-            mean_is("share of traces below 0", (traces < 0).double(), 0.5),
-        ),
+    return evidence(
+        near("radius of N(0, 1), n = 64", radius, math.sqrt(n), 0.01),
+        near("radius of N(0, 1/n)", radius / math.sqrt(n), 1.0, 0.01),
+        mean_is("share of traces below 0", (traces < 0).double(), 0.5),
+        printed=[near("radius of N(0, 1), n = 64", radius, 1 / n, 0.01), at_least("smallest trace", traces.min(), 0.0)],
     )

@@ -1,12 +1,21 @@
-"""A claim: what a document says, whether it is so, what is right instead, and the check that shows it."""
+"""The claims: what a document says, whether it is so, what is right instead, and the check that shows it.
+
+Texts are data: `texts/*.yaml` holds every claim in reading order. A check is a function under `@check(id)` in a module
+of this folder. `all_claims` ties the two together and refuses a claim without a check and a check without a claim.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Literal, get_args
 
-from headspan.errors import BrokenCheck
+import yaml
+
+from headspan.errors import ArgumentError, BrokenCheck
 from headspan.ledger.trial import Evidence
 
 Kind = Literal["formula", "text", "typo", "code", "added"]
@@ -19,9 +28,55 @@ DOCUMENTS = {
     "003": "thesis on Gaussian information, softmax geometry and bilinear forms",
     "004": "orthogonal subspaces while a small transformer learns to copy",
 }
+FOLDER = Path(__file__).with_name("texts")
+TEXTS = {
+    "document_000": "000",
+    "document_001": "001",
+    "document_002": "002",
+    "chapter_2": "003",
+    "chapter_4": "003",
+    "chapter_5_softmax": "003",
+    "chapter_5_ratios": "003",
+    "chapter_6": "003",
+    "chapter_7": "003",
+    "chapter_8": "003",
+    "document_004": "004",
+}
+"""Files of texts in reading order, each with its document."""
+MODULES = (
+    "document_000",
+    "document_001",
+    "document_002",
+    "chapter_2_moments",
+    "chapter_2_information",
+    "chapter_2_attention",
+    "chapter_4",
+    "chapter_5_exponentials",
+    "chapter_5_circles",
+    "chapter_6_scores",
+    "chapter_6_weights",
+    "chapter_7",
+    "chapter_8",
+    "document_004",
+)
+"""Modules of checks."""
 
 Check = Callable[..., Evidence]
 """Takes `Draws`, and the `Checkpoint` where the claim is about a model."""
+CHECKS: dict[str, Check] = {}
+"""Every check by the id of its claim, filled as modules are imported."""
+
+
+def check(name: str) -> Callable[[Check], Check]:
+    """The decorator that ties a computation to the claim of that id."""
+
+    def tie(function: Check) -> Check:
+        if name in CHECKS:
+            raise BrokenCheck(f"claim {name} has two checks: {CHECKS[name].__name__} and {function.__name__}")
+        CHECKS[name] = function
+        return function
+
+    return tie
 
 
 @dataclass(frozen=True)
@@ -58,20 +113,43 @@ class Claim:
             raise BrokenCheck(f"claim {self.id} is called wrong but does not say what is right")
 
 
-class ClaimsOf:
-    """Rows of one document: `claim = ClaimsOf("003")`, then `@claim("2.2c", ...)` above the check of each row."""
+@cache
+def all_claims() -> tuple[Claim, ...]:
+    """Every claim, in reading order, with its check."""
+    for module in MODULES:
+        import_module(f"headspan.ledger.{module}")
+    rows = [row for name, document in TEXTS.items() for row in claims_of(FOLDER / f"{name}.yaml", document)]
+    if orphans := CHECKS.keys() - {row.id for row in rows}:
+        raise BrokenCheck(f"there are checks of claims that no file of texts holds: {', '.join(sorted(orphans))}")
+    return tuple(rows)
 
-    def __init__(self, document: str) -> None:
-        self.document = document
 
-    def __call__(self, name: str, **facts: Any) -> Callable[[Check], Claim]:
-        """The decorator that turns a check into a row; `facts` are the other fields of `Claim`."""
+def claims_of(path: Path, document: str) -> list[Claim]:
+    """The claims of one file of texts, each with the check registered for its id."""
+    rows = yaml.safe_load(path.read_text(encoding="utf-8"))
+    allowed = Claim.__dataclass_fields__.keys() - {"document", "check"}
+    for row in rows:
+        for key, value in row.items():
+            if key not in allowed or not isinstance(value, str):
+                fields = ", ".join(sorted(allowed))
+                raise BrokenCheck(f"claim {row.get('id')}: {key}: {value!r} is no text of one of the fields {fields}")
+        if lacking := {"id", "kind", "status", "statement", "reference"} - row.keys():
+            raise BrokenCheck(f"claim {row.get('id')} lacks {', '.join(sorted(lacking))}")
+    return [Claim(document=document, check=CHECKS.get(row["id"]), **row) for row in rows]
 
-        def row(check: Check) -> Claim:
-            return Claim(id=name, document=self.document, check=check, **facts)
 
-        return row
-
-    def without_check(self, name: str, because: str, **facts: Any) -> Claim:
-        """A row that nothing can be computed for, and why."""
-        return Claim(id=name, document=self.document, unchecked=because, **facts)
+def select_claims(
+    claims: Sequence[Claim], *, document: str | None = None, name: str | None = None, status: str | None = None
+) -> list[Claim]:
+    """The claims of a document, of an id (a whole one or the beginning of several) and of a status."""
+    if document is not None and document not in DOCUMENTS:
+        raise ArgumentError(f"there is no document {document!r}; documents are {', '.join(DOCUMENTS)}")
+    if status is not None and status not in STATUSES:
+        raise ArgumentError(f"there is no status {status!r}; statuses are {', '.join(STATUSES)}")
+    wanted = [row for row in claims if document in (None, row.document) and status in (None, row.status)]
+    if name is not None:
+        exact = [claim for claim in wanted if claim.id == name]
+        wanted = exact or [claim for claim in wanted if claim.id.startswith(name)]
+    if not wanted:
+        raise ArgumentError("no claim is of that document, id and status; `headspan claims` without options shows all")
+    return wanted

@@ -1,4 +1,7 @@
-"""Seeded random numbers for one check: its own stream, so that no check moves when another is added or left out."""
+"""Random numbers for one check, and how far they are from a law.
+
+Every check has its own stream, so that no check moves when another is added or left out.
+"""
 
 from __future__ import annotations
 
@@ -54,3 +57,10 @@ class Draws:
     def seed(self) -> int:
         """A seed for a function that takes one."""
         return int(torch.randint(2**31, (1,), generator=self.generator))
+
+
+def ks_distance(share: Tensor) -> float:
+    """Kolmogorov-Smirnov distance of draws from a law, given F(draw) of all; in [0, 1], 0 for a perfect fit."""
+    ordered = share.flatten().sort().values
+    steps = torch.arange(len(ordered) + 1, dtype=torch.float64) / len(ordered)
+    return float(torch.maximum((ordered - steps[:-1]).max(), (steps[1:] - ordered).max()))

@@ -7,9 +7,9 @@ is there to be read, and so that a number that is not one (NaN) cannot pass for 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, SupportsFloat
 
 from torch import Tensor
 
@@ -72,22 +72,29 @@ class Evidence:
         return all(trial.holds for trial in self.printed)
 
 
-def equals(name: str, measured: float | Tensor, expected: float | Tensor, slack: float) -> Trial:
+def evidence(
+    *truth: Trial, printed: Iterable[Trial] = (), figures: Mapping[str, SupportsFloat] | None = None
+) -> Evidence:
+    """Evidence of the trials of the right form, those of the form as printed, and further numbers by name."""
+    return Evidence(truth, tuple(printed), {name: float(value) for name, value in (figures or {}).items()})
+
+
+def equals(name: str, measured: SupportsFloat, expected: SupportsFloat, slack: float) -> Trial:
     """A number that should equal another to an absolute difference of `slack`."""
     return Trial(name, float(measured), float(expected), slack)
 
 
-def near(name: str, measured: float | Tensor, expected: float | Tensor, share: float) -> Trial:
+def near(name: str, measured: SupportsFloat, expected: SupportsFloat, share: float) -> Trial:
     """A number that should equal another to a share of it: 0.01 for one per cent."""
     return Trial(name, float(measured), float(expected), share * abs(float(expected)))
 
 
-def at_most(name: str, measured: float | Tensor, bound: float | Tensor, slack: float = 0.0) -> Trial:
+def at_most(name: str, measured: SupportsFloat, bound: SupportsFloat, slack: float = 0.0) -> Trial:
     """A number that should not exceed a bound."""
     return Trial(name, float(measured), float(bound), slack, "at most")
 
 
-def at_least(name: str, measured: float | Tensor, bound: float | Tensor, slack: float = 0.0) -> Trial:
+def at_least(name: str, measured: SupportsFloat, bound: SupportsFloat, slack: float = 0.0) -> Trial:
     """A number that should not fall below a bound."""
     return Trial(name, float(measured), float(bound), slack, "at least")
 
@@ -97,7 +104,7 @@ def same(name: str, measured: Tensor, expected: Tensor | float, slack: float) ->
     return Trial(name, float((measured - expected).abs().max()), 0.0, slack)
 
 
-def mean_is(name: str, draws: Tensor, expected: float | Tensor, errors: float = 4.0) -> Trial:
+def mean_is(name: str, draws: Tensor, expected: SupportsFloat, errors: float = 4.0) -> Trial:
     """The mean of independent draws `[n]`, to so many of its standard errors (chance of missing 4: 6e-5)."""
     if draws.ndim != 1 or draws.numel() < 2:
         raise BrokenCheck(f"trial {name!r} needs a list of at least 2 draws, found shape {tuple(draws.shape)}")
@@ -105,7 +112,7 @@ def mean_is(name: str, draws: Tensor, expected: float | Tensor, errors: float = 
     return Trial(name, float(draws.mean()), float(expected), errors * error)
 
 
-def variance_is(name: str, draws: Tensor, expected: float | Tensor, errors: float = 4.0) -> Trial:
+def variance_is(name: str, draws: Tensor, expected: SupportsFloat, errors: float = 4.0) -> Trial:
     """The variance of independent draws `[n]`, to so many standard errors of that variance."""
     squares = (draws - draws.mean()) ** 2
     return mean_is(name, squares * (draws.numel() / (draws.numel() - 1)), expected, errors)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +61,32 @@ def _lens(attrs: dict[str, Any], place: Path) -> Lens:
     return lenses()[name]
 
 
-def upgraded(lens: Lens, nodes: dict[str, xr.Dataset], attrs: dict[str, Any]) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
+def upgraded(
+    lens: Lens, nodes: dict[str, xr.Dataset], attrs: dict[str, Any]
+) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
     """Nodes of version 1, which were grids under other names, as this version writes them."""
     older = lens.part("older")
-    renamed = lens.schema.renamed
     group = int(attrs.get("n_heads", 1)) // max(int(attrs.get("n_kv_heads", attrs.get("n_heads", 1))), 1)
-    found = {}
+    grids: dict[str, xr.Dataset] = {}
     for name, dataset in nodes.items():
-        changed = dataset.rename({old: new for old, new in renamed.items() if old in dataset.variables})
-        found[name] = labeled(changed if older is None else older.upgraded(changed), group)
-    return found, {**attrs, "schema": f"headspan.{lens.name}/{lens.schema.version}", "written_as": "version 1"}
+        changed = _renamed(dataset, lens.schema.renamed)
+        changed = changed if older is None else older.upgraded(changed)
+        # What lay in a node that is no longer declared lies in the root now.
+        place = name if any(fnmatchcase(name, pattern) for pattern in lens.schema.nodes) else ""
+        grids[place] = changed if place not in grids else grids[place].merge(changed, combine_attrs="no_conflicts")
+    found = {name: labeled(dataset, group) for name, dataset in grids.items()}
+    own = found[""].attrs if "" in found else {}
+    return found, {**own, **attrs, "schema": f"headspan.{lens.name}/{lens.schema.version}", "written_as": "version 1"}
+
+
+def _renamed(dataset: xr.Dataset, renamed: Mapping[str, str]) -> xr.Dataset:
+    """The dataset under today's names; a variable whose new name holds an axis becomes one for each of its labels."""
+    there = {old: new for old, new in renamed.items() if old in dataset.variables}
+    split = {old: re.findall(r"{(\w+)}", new)[0] for old, new in there.items() if "{" in new}
+    plain = dataset.drop_vars([*split, *split.values()]).rename(
+        {old: new for old, new in there.items() if old not in split}
+    )
+    for old, dim in split.items():
+        for label in dataset[dim].values:
+            plain[there[old].format(**{dim: label})] = dataset[old].sel({dim: label}, drop=True)
+    return plain

@@ -11,6 +11,7 @@ from headspan.errors import ArgumentError, NotRun, UnsupportedModel
 from headspan.lenses.catalog import lenses
 
 if TYPE_CHECKING:
+    from headspan.checkpoint import StoredStack
     from headspan.heads import Heads
     from headspan.result import Lens
     from headspan.runtime import RunnableModel
@@ -51,6 +52,12 @@ class Model:
         """The stacks it has; one, but in models with an encoder and a decoder."""
         return tuple(self.checkpoint.stacks)
 
+    def stored(self, stack: str | None = None) -> StoredStack:
+        """What the checkpoint holds of a stack: of the one named, of the heads that were given, or of the only one."""
+        if stack is None and self._chosen is not None:
+            return self._chosen.reader.stored
+        return self.checkpoint.stack(stack)
+
     def heads(
         self,
         *,
@@ -78,7 +85,12 @@ class Model:
         key = (stack, fold, str(dtype), str(device), None if layers is None else tuple(layers), center)
         if key not in self._heads:
             self._heads[key] = self.checkpoint.heads(
-                layers=layers, dtype=dtype, device=device, fold=fold, center=center, stack=stack  # type: ignore[arg-type]
+                layers=layers,
+                dtype=dtype,
+                device=device,
+                fold=fold,
+                center=center,
+                stack=stack,  # type: ignore[arg-type]
             )
         return self._heads[key]
 
@@ -103,7 +115,7 @@ class Model:
         from headspan.runtime import open_runnable
 
         if unasked:
-            reason = self.run_obstacle(stack) or self._obstacle_unasked()
+            reason = self.run_obstacle(stack) or self.unasked_obstacle()
             if reason is not None:
                 raise NotRun(reason)
         name = self._chosen.stack.name if self._chosen is not None and stack is None else stack
@@ -117,11 +129,12 @@ class Model:
 
     def run_obstacle(self, stack: str | None = None) -> str | None:
         """Why the model cannot be run, in one line; None where it can."""
-        from headspan.runtime import obstacle_to_running
+        from headspan.runtime import run_obstacle
 
-        return None if self._given is not None else obstacle_to_running(self.checkpoint, stack)
+        return None if self._given is not None else run_obstacle(self.checkpoint, stack)
 
-    def _obstacle_unasked(self) -> str | None:
+    def unasked_obstacle(self) -> str | None:
+        """Why a report or a sweep does not run the model, in one line; None where it does."""
         n_parameters = sum(prod(info.shape) for info in self.checkpoint.store.infos.values())
         if n_parameters > MOST_PARAMETERS:
             return f"models of more than {MOST_PARAMETERS:,} parameters are run only by the lens's own command"
@@ -176,24 +189,22 @@ def open_model(source: Any, config: Any = None) -> Model:
     >>> headspan.open("demo").family
     'llama'
     """
-    from headspan.heads import Heads
-
     if isinstance(source, Model):
         return source
     if isinstance(source, Checkpoint):
         return Model(source)
-    if isinstance(source, Heads):
-        return Model(source.checkpoint, heads=source)
-    if _is_runnable(source):
-        return Model(source.checkpoint, running=source)
-    if isinstance(source, tuple) and len(source) == 2:
-        return Model(open_checkpoint(source[0], source[1]))
+    if type(source).__module__.startswith("headspan."):
+        return _opened(source)
     return Model(open_checkpoint(source, config))
 
 
-def _is_runnable(source: Any) -> bool:
-    if type(source).__module__.split(".")[0] != "headspan":
-        return False
+def _opened(source: Any) -> Model:
+    """A model out of heads, or out of one that is ready to run; these load torch, which reading headers does not."""
+    from headspan.heads import Heads
     from headspan.runtime import RunnableModel
 
-    return isinstance(source, RunnableModel)
+    if isinstance(source, Heads):
+        return Model(source.checkpoint, heads=source)
+    if isinstance(source, RunnableModel):
+        return Model(source.checkpoint, running=source)
+    return Model(open_checkpoint(source))

@@ -66,9 +66,7 @@ def table(model: Any, **opening: Unpack[Opening]) -> pd.DataFrame:
     return head_table(layers, stack.n_heads, stack.n_kv_heads, results)
 
 
-def head_table(
-    layers: Sequence[int], n_heads: int, n_kv_heads: int, results: Mapping[str, Result]
-) -> pd.DataFrame:
+def head_table(layers: Sequence[int], n_heads: int, n_kv_heads: int, results: Mapping[str, Result]) -> pd.DataFrame:
     """Every head of a model, kv heads after the others where they are fewer; what a lens does not say is NaN."""
     kinds = [(n_heads, False)] + ([(n_kv_heads, True)] if n_kv_heads < n_heads else [])
     heads = [HeadLabel(layer, head, kv) for count, kv in kinds for layer in layers for head in range(count)]
@@ -91,33 +89,57 @@ def card_facts(results: Mapping[str, Result]) -> list[Fact]:
         Fact(
             variable.card,
             f"{name}.{variable.name}",
-            *(f"{name}.{variable.name}_{part}" if f"{variable.name}_{part}" in dataset else "" for part in ("null", "p")),
+            *(
+                f"{name}.{variable.name}_{part}" if f"{variable.name}_{part}" in dataset else ""
+                for part in ("null", "p")
+            ),
             of=f"{name}.{variable.of}" if variable.of else "",
         )
         for name, result in results.items()
-        for dataset, variable in _on_card(result)
+        for _, dataset, variable in _on_card(result)
         if _is_number(dataset[variable.name])
     ]
 
 
-def card_curves(results: Mapping[str, Result]) -> Iterator[tuple[Variable, xr.DataArray]]:
-    """Variables of heads with one more axis, which a card draws as curves."""
+@dataclass(frozen=True)
+class Curve:
+    """A variable of every head with one more axis, which a card draws as a curve."""
+
+    title: str
+    name: str
+    """The node it is from, such as W_Q; empty where curves of one title need not be told apart."""
+    values: np.ndarray
+    """[head, point], in the order of the labels."""
+    kv: bool
+    in_radians: bool
+    is_null: bool = False
+
+
+def card_curves(results: Mapping[str, Result]) -> Iterator[Curve]:
+    """Curves of heads, each followed by what is expected under the null where that is known."""
     for result in results.values():
-        for dataset, variable in _on_card(result):
-            values = _first(dataset[variable.name], keep=1)
-            if values.ndim == 2:
-                yield variable, values
+        for node, dataset, variable in _on_card(result):
+            values = _first(dataset[variable.name])
+            if values.ndim != 2:
+                continue
+            axis = next(dim for dim in values.dims if dim in HEAD_DIMS)
+            about = (variable.card, node.removesuffix("_head"))
+            kind = (axis == "kv_head", "radian" in variable.range)
+            yield Curve(*about, values.transpose(axis, ...).values, *kind)
+            null = f"{variable.name}_null"
+            if null in dataset and dataset[null].dims == dataset[variable.name].dims:
+                yield Curve(*about, _first(dataset[null]).transpose(axis, ...).values, *kind, is_null=True)
 
 
-def _on_card(result: Result) -> Iterator[tuple[xr.Dataset, Variable]]:
+def _on_card(result: Result) -> Iterator[tuple[str, xr.Dataset, Variable]]:
     for node, dataset in nodes_of(result.data).items():
         for variable in result.lens.schema.declared(node).values():
             if variable.card and variable.name in dataset:
-                yield dataset, variable
+                yield node, dataset, variable
 
 
 def _columns(name: str, result: Result) -> Iterator[tuple[str, pd.Series]]:
-    for dataset, variable in _on_card(result):
+    for _, dataset, variable in _on_card(result):
         values = dataset[variable.name]
         if not _is_number(values):
             continue
@@ -138,6 +160,6 @@ CHOSEN = ("null", "prompt", "setting", "table", "centering")
 """Axes of which a card shows the first."""
 
 
-def _first(values: xr.DataArray, keep: int = 0) -> xr.DataArray:
-    """The first of every axis that is no axis of heads, but for axes that make a curve."""
+def _first(values: xr.DataArray) -> xr.DataArray:
+    """The values at the first place of every axis that offers a choice."""
     return values.isel({dim: 0 for dim in values.dims if dim in CHOSEN}, drop=True)

@@ -18,6 +18,7 @@ from headspan.errors import NotRun, UnsupportedModel
 from headspan.frames import nodes_of
 from headspan.labels import indexed, labeled
 from headspan.lenses.model import Model, open_model
+from headspan.progress import progress_bar
 from headspan.result import Lens, Result
 from headspan.time_limit import time_limit as limited
 
@@ -60,7 +61,8 @@ def run(
     models = [open_model(subject, opening.get("config")) for subject in subjects]
     for model in models:
         _check(lens, model, opening.get("stack"))
-    with limited(opening.get("time_limit")):
+    watched = opening.get("progress") is not False and not unasked
+    with limited(opening.get("time_limit")), progress_bar(title=lens.title, shown=watched):
         if lens.runs:
             running = models[0].running(
                 stack=opening.get("stack"),
@@ -79,7 +81,7 @@ def run(
 
 
 def _check(lens: Lens, model: Model, stack: str | None) -> None:
-    reason = lens.skip_reason(model.checkpoint.stack(stack))
+    reason = lens.skip_reason(model.stored(stack))
     if reason is not None:
         raise UnsupportedModel(f"{lens.name} does not apply to '{model.source}': it {reason}")
 

@@ -52,8 +52,8 @@ def principal_cosines(S: Subspace, T: Subspace) -> Float[Tensor, "*batch k"]:
     -------
     Tensor
         [..., k = min(p, q) of the widths], in [0, 1], descending; NaN beyond the smaller rank. An absolute error of
-        about eps makes them good for angles near pi/2. By chance the squares average max(p, q)/d and reach up to about
-        (sqrt(p (d - q)) + sqrt(q (d - p)))^2 / d^2.
+        about eps makes them good for angles near pi/2. Under the null the squares average max(p, q)/d and reach up
+        to about (sqrt(p (d - q)) + sqrt(q (d - p)))^2 / d^2.
 
     References
     ----------
@@ -80,7 +80,7 @@ def principal_sines(S: Subspace, T: Subspace) -> Float[Tensor, "*batch k"]:
     -------
     Tensor
         [..., min(p, q) of the widths], in [0, 1], ascending; NaN beyond the smaller rank. An absolute error of about
-        eps makes them good for small angles. By chance the squares average 1 - max(p, q)/d.
+        eps makes them good for small angles. Under the null the squares average 1 - max(p, q)/d.
     """
     require_same_ambient(S, T)
     if S.width > T.width:
@@ -111,7 +111,7 @@ def principal_angles(S: Subspace, T: Subspace) -> Float[Tensor, "*batch k"]:
     Tensor
         [..., min(p, q) of the widths], radians, ascending; NaN beyond the smaller rank. Absolute error about eps at
         both ends, so an angle of 1e-9 and the gap of one to pi/2 are both good to about 1e-7 in float64.
-        For their values by chance see `random_angles.angle_null`; all are pi/2 in the limit of large d.
+        For their values under the null see `random_angles.angle_null`; all are pi/2 in the limit of large d.
 
     References
     ----------
@@ -218,8 +218,8 @@ def null_space_angles(theta: Float[Tensor, "*batch k"], d: int, p: int, q: int) 
     Returns
     -------
     NullAngles
-        By chance, with p + q <= d: d - p - q exact zeros in `null_null`, and `row_null`, `null_row` small, since the
-        row spaces are close to orthogonal.
+        Under the null, with p + q <= d: d - p - q exact zeros in `null_null`, and `row_null`, `null_row` small, since
+        the row spaces are close to orthogonal.
 
     References
     ----------
@@ -254,7 +254,7 @@ def shared_null_dimension(
     Returns
     -------
     Tensor
-        [...], int64, in [max(0, d - p - q), d - max(p, q)]; max(0, d - p - q) by chance.
+        [...], int64, in [max(0, d - p - q), d - max(p, q)]; max(0, d - p - q) under the null.
     """
     _require_angles(theta, d, p, q)
     # p + q > d forces common directions; rounding may leave their angles above the tolerance, counting may not.

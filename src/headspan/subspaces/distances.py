@@ -59,7 +59,7 @@ def grassmann_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batc
     Returns
     -------
     Tensor
-        [...], in [0, sqrt(k) pi/2]. By chance see `random_angles.angle_null`; 13.82 for 128 dimensions in R^768.
+        [...], in [0, sqrt(k) pi/2]. For the null see `random_angles.angle_null`; 13.82 for 128 dimensions in R^768.
     """
     return _total(_checked(theta) ** 2).sqrt()
 
@@ -72,7 +72,7 @@ def chordal_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"
     Returns
     -------
     Tensor
-        [...], in [0, sqrt(k)]; by chance its square averages k - pq/d.
+        [...], in [0, sqrt(k)]; under the null its square averages k - pq/d.
     """
     return _total(torch.sin(_checked(theta)) ** 2).sqrt()
 
@@ -87,8 +87,8 @@ def projection_distance(theta: Float[Tensor, "*batch k"], norm: Literal["fro", "
     Returns
     -------
     Tensor
-        [...], in [0, sqrt(2k)] for "fro", by chance the square averages 2(k - pq/d); in [0, 1] for "2",
-        close to 1 by chance.
+        [...], in [0, sqrt(2k)] for "fro", under the null the square averages 2(k - pq/d); in [0, 1] for "2",
+        close to 1 under the null.
     """
     if norm == "fro":
         return math.sqrt(2) * chordal_distance(theta)
@@ -103,7 +103,7 @@ def fubini_study_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*b
     Returns
     -------
     Tensor
-        [...], in [0, pi/2]; by chance pi/2 up to about (p/d)^(p/2), so it says little for more than a few dimensions.
+        [...], in [0, pi/2]; under the null pi/2 up to about (p/d)^(p/2), so it says little for many dimensions.
     """
     log_product = _log_cosine_product(_checked(theta))
     return torch.atan2((-torch.expm1(2 * log_product)).sqrt(), log_product.exp())
@@ -115,7 +115,7 @@ def binet_cauchy_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*b
     Returns
     -------
     Tensor
-        [...], in [0, 1]; by chance 1 up to about (p/d)^p.
+        [...], in [0, 1]; under the null 1 up to about (p/d)^p.
     """
     return (-torch.expm1(2 * _log_cosine_product(_checked(theta)))).sqrt()
 
@@ -126,7 +126,7 @@ def spectral_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch
     Returns
     -------
     Tensor
-        [...], in [0, sqrt(2)], close to sqrt(2) by chance.
+        [...], in [0, sqrt(2)], close to sqrt(2) under the null.
     """
     return 2 * torch.sin(_largest(_checked(theta)) / 2)
 
@@ -137,6 +137,6 @@ def procrustes_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*bat
     Returns
     -------
     Tensor
-        [...], in [0, sqrt(2k)]; close to sqrt(2k) by chance when p, q are small beside d.
+        [...], in [0, sqrt(2k)]; close to sqrt(2k) under the null when p, q are small beside d.
     """
     return 2 * _total(torch.sin(_checked(theta) / 2) ** 2).sqrt()

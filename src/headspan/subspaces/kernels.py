@@ -55,8 +55,8 @@ def projection_kernel(
     Returns
     -------
     Tensor
-        [n, m], in [max(0, p + q - d), min(p, q)], pq/d by chance (sd: `kernel_null`); normalized in [0, 1],
-        sqrt(pq)/d by chance. NaN where a rank is 0.
+        [n, m], in [max(0, p + q - d), min(p, q)], pq/d under the null (sd: `kernel_null`); normalized in [0, 1],
+        sqrt(pq)/d under the null. NaN where a rank is 0.
 
     References
     ----------

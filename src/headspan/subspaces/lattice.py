@@ -66,7 +66,7 @@ def null_space(A: Float[Tensor, "*batch d p"], tolerance: float | None = None) -
     Returns
     -------
     Subspace
-        basis [..., d, d - r] where r is the rank all members must share; d - p by chance.
+        basis [..., d, d - r] where r is the rank all members must share; d - p under the null.
     """
     return complement(orthonormal_basis(A, tolerance))
 
@@ -85,7 +85,7 @@ def subspace_sum(S: Subspace, T: Subspace, tolerance: float | None = None) -> Su
     Returns
     -------
     Subspace
-        basis [..., d, min(d, p + q)]; rank in [max(p, q), min(d, p + q)], and min(d, p + q) by chance.
+        basis [..., d, min(d, p + q)]; rank in [max(p, q), min(d, p + q)], and min(d, p + q) under the null.
     """
     require_same_ambient(S, T)
     U, V = common_dtype(S.basis, T.basis)
@@ -108,7 +108,7 @@ def intersection(S: Subspace, T: Subspace, tolerance: float | None = None) -> Su
     -------
     Subspace
         basis [..., d, min(p, q)], columns in S; rank = number of principal angles up to `tolerance`,
-        which is max(0, p + q - d) by chance.
+        which is max(0, p + q - d) under the null.
     """
     require_same_ambient(S, T)
     if S.width > T.width:
@@ -149,7 +149,7 @@ def project(x: Float[Tensor, "*batch_n d"], S: Subspace) -> Float[Tensor, "*out 
     Returns
     -------
     Tensor
-        Shape of `x` (broadcast). The squared length shrinks to p/d of itself by chance.
+        Shape of `x` (broadcast). The squared length shrinks to p/d of itself under the null.
     """
     if x.shape[-1] != S.ambient:
         raise ShapeError(f"vectors need {S.ambient} entries to be projected in R^{S.ambient}, found {x.shape[-1]}")

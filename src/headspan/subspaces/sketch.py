@@ -52,7 +52,7 @@ def kernel_estimate(
     Returns
     -------
     Tensor
-        On average the kernel, pq/d by chance; a single value may be negative or above min(p, q).
+        On average the kernel, pq/d under the null; a single value may be negative or above min(p, q).
     """
     return (overlap / width**2 - p * q / width) / (1 + 1 / width)
 

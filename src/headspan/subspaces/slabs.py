@@ -199,7 +199,7 @@ def slab_overlaps(
     Returns
     -------
     tuple of Tensor
-        [n, m] for each of `Bs`, >= 0; by chance ||A||_F^2 ||B||_F^2 / d, for bases pq/d.
+        [n, m] for each of `Bs`, >= 0; under the null ||A||_F^2 ||B||_F^2 / d, for bases pq/d.
     """
     n, everyone = A.shape[0], (A, *Bs)
     wanted = [full_table(n, B.shape[0]) for B in Bs] if stairs is None else list(stairs)

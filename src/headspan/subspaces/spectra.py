@@ -197,7 +197,7 @@ def symmetric_eigenvalues(A: Float[Tensor, "*batch d r"], B: Float[Tensor, "*bat
     Returns
     -------
     Tensor
-        float64, both signs; symmetric about 0 by chance. Their sum is the trace of A B^T. Absolute error about
+        float64, both signs; symmetric about 0 under the null. Their sum is the trace of A B^T. Absolute error about
         r eps |A| |B|: eigenvalues that are 0 come out as rounding.
     """
     batch, r = A.shape[:-2], A.shape[-1]

@@ -8,70 +8,22 @@ whatever a checkpoint puts before them (`transformer.`, `model.`, `bert.`) is fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from headspan.checkpoint.config import MAX_HEADS, MAX_LAYERS, MAX_WIDTH, Config
-from headspan.checkpoint.families.parts import MLP, HeadNorm, Norm, Projection, Table
-from headspan.checkpoint.families.rotations import Rotary
+from headspan.checkpoint.families.logits import Rotary
+from headspan.checkpoint.families.parts import MLP, Entry, HeadNorm, Norm, Projection, Shape, Table
 from headspan.dims import Positions, Role
-from headspan.errors import CheckpointError
 
 StackName = Literal["decoder", "encoder", "cross", "text", "vision"]
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The numbers every family takes from its config, checked."""
-
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    d_model: int
-    d_head: int
-    d_value: int
-
-    def __post_init__(self) -> None:
-        if self.n_heads % self.n_kv_heads:
-            raise CheckpointError(
-                f"{self.n_heads} heads cannot share {self.n_kv_heads} kv heads evenly; check the config"
-            )
-
-    @classmethod
-    def of(
-        cls,
-        config: Config,
-        layers: str = "num_hidden_layers",
-        heads: str = "num_attention_heads",
-        width: str = "hidden_size",
-        kv_heads: str = "num_key_value_heads",
-        head_width: str = "head_dim",
-    ) -> Shape:
-        n_heads = config.integer(heads, "num_attention_heads", most=MAX_HEADS)
-        d_model = config.integer(width, "hidden_size", most=MAX_WIDTH)
-        if config.get(head_width) is None and d_model % n_heads:
-            raise CheckpointError(
-                f"{config.place}: '{width}' = {d_model} is not divisible by '{heads}' = {n_heads}, "
-                f"and there is no '{head_width}'"
-            )
-        d_head = config.integer(head_width, most=MAX_WIDTH, default=max(d_model // n_heads, 1))
-        return cls(
-            n_layers=config.integer(layers, "num_hidden_layers", most=MAX_LAYERS),
-            n_heads=n_heads,
-            n_kv_heads=config.integer(kv_heads, most=n_heads, default=n_heads),
-            d_model=d_model,
-            d_head=d_head,
-            d_value=d_head,
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
-class Stack:
+class Stack(Shape):
     """One column of attention layers and everything around it that headspan can hand out."""
 
     name: StackName
-    shape: Shape
     causal: bool
     layer_keys: tuple[str, ...] = ()
     """What stands for `{layer}` in names, layer by layer; the layer's number where this is empty."""
@@ -120,31 +72,31 @@ class Stack:
     unembedding: Table | None = None
     tied: bool = False
     final_norm: Norm | None = None
+    entry: Entry | None = None
+    """What is done to token plus position before the first layer, where that is more than the layer's own norm."""
 
     def key(self, layer: int) -> str:
         """What stands for `{layer}` in the names of a layer."""
         return self.layer_keys[layer] if self.layer_keys else str(layer)
 
-    @property
-    def n_layers(self) -> int:
-        return self.shape.n_layers
-
-    @property
-    def n_heads(self) -> int:
-        return self.shape.n_heads
-
-    @property
-    def n_kv_heads(self) -> int:
-        return self.shape.n_kv_heads
-
-    @property
-    def d_model(self) -> int:
-        return self.shape.d_model
-
-    @property
-    def d_head(self) -> int:
-        return self.shape.d_head
-
-    @property
-    def d_value(self) -> int:
-        return self.shape.d_value
+    def peculiarities(self) -> Iterator[tuple[str, str]]:
+        """What sets the stack apart from plain attention: a word or two for a list of families, or none, and a note."""
+        if self.reads_memory:
+            yield "cross-attention", "keys and values read the encoder's output, not this stack's stream"
+        if self.apart:
+            turned = f"the {self.apart['Q'].rows.d_head} features per head that positions turn"
+            yield "", f"latent attention: {turned} are kept apart from W_Q and W_K"
+        if self.query_norm is not None:
+            yield "normed queries and keys", "queries and keys are normed before they meet"
+        if self.softcap is not None:
+            yield "capped logits", f"logits are capped at {self.softcap:g}"
+        if self.clip is not None:
+            yield "", f"queries, keys and values are clipped at {self.clip:g}"
+        if self.sinks is not None:
+            yield "sinks", "attention sinks: a row of a pattern sums to less than 1"
+        if self.repeats > 1:
+            yield "shared layers", f"the model runs through these layers {self.repeats} times; each is counted once"
+        if self.write_norm is not None:
+            yield "", "what the attention writes is normed before it is added to the stream"
+        if self.experts:
+            yield "experts", "the MLP is a mixture of experts and is not handed out"

@@ -6,9 +6,10 @@ from dataclasses import replace
 from functools import partial
 
 from headspan.checkpoint.config import MAX_LAYERS, Config
-from headspan.checkpoint.families import scales
-from headspan.checkpoint.families.description import Shape, Stack
+from headspan.checkpoint.families import logits
+from headspan.checkpoint.families.description import Stack
 from headspan.checkpoint.families.layout import Layout, describe
+from headspan.checkpoint.families.parts import Entry, Shape
 
 
 def _deberta(layout: Layout, config: Config) -> Layout:
@@ -43,6 +44,7 @@ BERT = Layout(
     unembedding=("cls.predictions.decoder.weight",),
     tied=True,
     final_norm=None,
+    entry=Entry("embeddings.LayerNorm", constant="embeddings.token_type_embeddings.weight"),
 )
 ROBERTA = replace(BERT, model_type="roberta", unused_positions="up to padding", unembedding=("lm_head.decoder.weight",))
 ALBERT = replace(
@@ -71,6 +73,7 @@ VIT = replace(
     position_table="embeddings.position_embeddings",
     unembedding=(),
     final_norm="layernorm",
+    entry=None,
 )
 VIT_IN_MEMORY = replace(
     VIT,
@@ -99,6 +102,7 @@ ENCODERS = (
         mlp_write="ffn.lin2",
         mlp_width="hidden_dim",
         unembedding=("vocab_projector.weight",),
+        entry=Entry("embeddings.LayerNorm"),
     ),
     replace(
         BERT,
@@ -115,6 +119,7 @@ ENCODERS = (
         output="attention.attn.o",
         positions="relative",
         norm="attention.LayerNorm",
+        entry=Entry("embeddings.LayerNorm"),
     ),
     replace(
         BERT,
@@ -126,7 +131,7 @@ ENCODERS = (
             f"self.pos_{kind}_proj.{part}" for kind in ("query", "key") for part in ("weight", "bias")
         ),
         positions="relative",
-        scale=scales.disentangled,
+        scale=logits.disentangled_scale,
         norm_eps=("layer_norm_eps", 1e-7),
         token_width="embedding_size",
         tokens_through="embeddings.embed_proj",
@@ -170,7 +175,7 @@ def describe_albert(config: Config) -> tuple[Stack, ...]:
     return (
         replace(
             stack,
-            shape=replace(stack.shape, n_layers=n_layers),
+            n_layers=n_layers,
             layer_keys=keys,
             repeats=max(1, stack.n_layers // groups),
             scale=stack.scale[:1] * n_layers,

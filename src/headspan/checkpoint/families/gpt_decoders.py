@@ -6,9 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from headspan.checkpoint.config import MAX_HEADS, Config
-from headspan.checkpoint.families import scales
-from headspan.checkpoint.families.description import Shape
+from headspan.checkpoint.families import logits
 from headspan.checkpoint.families.layout import Layout
+from headspan.checkpoint.families.parts import Shape
 
 
 def _falcon_shape(config: Config) -> Shape:
@@ -57,7 +57,7 @@ GPT2 = Layout(
     stored="in_out",
     buffers=("bias", "masked_bias"),
     positions="learned",
-    scale=scales.gpt2,
+    scale=logits.gpt2_scale,
     norm_kind="layernorm",
     norm="ln_1",
     norm_eps=("layer_norm_epsilon", 1e-5),
@@ -80,7 +80,7 @@ GPT_NEO = replace(
     output="attn.attention.out_proj",
     qkv_bias=False,
     stored="out_in",
-    scale=scales.unscaled,
+    scale=logits.unit_scale,
     mlp_width="intermediate_size",
 )
 GPTJ = replace(
@@ -94,7 +94,7 @@ GPTJ = replace(
     buffers=("bias", "masked_bias", "embed_positions"),
     positions="rotary",
     interleaved=True,
-    scale=scales.inverse_root,
+    scale=logits.inverse_root_scale,
     mlp_reads=("mlp.fc_in",),
     mlp_write="mlp.fc_out",
     mlp_norm="ln_1",
@@ -175,7 +175,7 @@ GPT_DECODERS = (
         query_key_value="attn.Wqkv",
         output="attn.out_proj",
         positions="alibi",
-        scale=scales.softmax_scale,
+        scale=logits.softmax_scale,
         clip_field="attn_config.clip_qkv",
         norm_kind="layernorm",
         norm="norm_1",

@@ -11,24 +11,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from headspan.checkpoint.config import MAX_WIDTH, Config
-from headspan.checkpoint.config_defaults import with_defaults
-from headspan.checkpoint.families.description import Shape, Stack, StackName
+from headspan.checkpoint.config import MAX_WIDTH, Config, with_defaults
+from headspan.checkpoint.families.description import Stack, StackName
+from headspan.checkpoint.families.logits import Rotary, Scale, inverse_root_scale, rotations
 from headspan.checkpoint.families.parts import (
     MLP,
+    Entry,
     HeadNorm,
     Linear,
     Norm,
     NormKind,
     Projection,
     Rows,
+    Shape,
     Stored,
     Table,
     layer_norm,
     rms_norm,
 )
-from headspan.checkpoint.families.rotations import Rotary, rotations
-from headspan.checkpoint.families.scales import Scale, inverse_root
 from headspan.dims import Positions, Role
 from headspan.errors import CheckpointError
 
@@ -83,7 +83,7 @@ class Layout:
     """Neighbouring features turn together, not those half a head apart."""
     full_every: int = 1
     """Every so many layers, the last of them attends to everything, where the config does not say."""
-    scale: Scale = inverse_root
+    scale: Scale = inverse_root_scale
     softcap_field: str | None = None
     """The config's field for a cap on logits."""
     clip_field: str | None = None
@@ -141,6 +141,8 @@ class Layout:
     """Empty where the logits are not a linear function of a norm of the stream."""
     tied: bool = False
     final_norm: str | None = "norm"
+    entry: Entry | None = None
+    """What is done to token plus position before the first layer."""
 
 
 def describe(layout: Layout, config: Config) -> Stack:
@@ -151,8 +153,8 @@ def describe(layout: Layout, config: Config) -> Stack:
     shape = layout.shape(config)
     queries, keys = _head_norms(layout, config)
     return Stack(
+        **vars(shape),
         name=layout.stack,
-        shape=shape,
         causal=layout.stack == "decoder" or config.flag("is_decoder") if layout.causal is None else layout.causal,
         positions=layout.positions,
         rotary=_rotary(layout, config, shape),
@@ -178,6 +180,7 @@ def describe(layout: Layout, config: Config) -> Stack:
         unembedding=_table(layout, config, shape, layout.unembedding, layout.unembedding_through),
         tied=config.flag("tie_word_embeddings", default=layout.tied),
         final_norm=_optional_norm(layout, config, layout.final_norm),
+        entry=layout.entry,
     )
 
 

@@ -1,4 +1,4 @@
-"""The stored pieces a stack is described with: matrices, which of their rows are whose, norms, tables.
+"""The pieces a stack is described with: its shape, matrices, which of their rows are whose, norms, tables.
 
 Names are relative to the model's root and hold `{layer}` where the layer's key stands.
 """
@@ -8,10 +8,58 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from headspan.checkpoint.config import MAX_HEADS, MAX_LAYERS, MAX_WIDTH, Config
+from headspan.errors import CheckpointError
+
 Stored = Literal["out_in", "in_out"]
 """Axis order of a stored matrix: `out_in` as torch's Linear keeps it, `in_out` as GPT-2's Conv1D does."""
 
 NormKind = Literal["layernorm", "rmsnorm"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The numbers every family takes from its config, checked."""
+
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    d_model: int
+    d_head: int
+    d_value: int
+
+    def __post_init__(self) -> None:
+        if self.n_heads % self.n_kv_heads:
+            raise CheckpointError(
+                f"{self.n_heads} heads cannot share {self.n_kv_heads} kv heads evenly; check the config"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        layers: str = "num_hidden_layers",
+        heads: str = "num_attention_heads",
+        width: str = "hidden_size",
+        kv_heads: str = "num_key_value_heads",
+        head_width: str = "head_dim",
+    ) -> Shape:
+        n_heads = config.integer(heads, "num_attention_heads", most=MAX_HEADS)
+        d_model = config.integer(width, "hidden_size", most=MAX_WIDTH)
+        if config.get(head_width) is None and d_model % n_heads:
+            raise CheckpointError(
+                f"{config.place}: '{width}' = {d_model} is not divisible by '{heads}' = {n_heads}, "
+                f"and there is no '{head_width}'"
+            )
+        d_head = config.integer(head_width, most=MAX_WIDTH, default=max(d_model // n_heads, 1))
+        return cls(
+            n_layers=config.integer(layers, "num_hidden_layers", most=MAX_LAYERS),
+            n_heads=n_heads,
+            n_kv_heads=config.integer(kv_heads, most=n_heads, default=n_heads),
+            d_model=d_model,
+            d_head=d_head,
+            d_value=d_head,
+        )
 
 
 @dataclass(frozen=True)
@@ -149,6 +197,28 @@ class Table:
     unused_rows: int = 0
     through: Linear | None = None
     width: int | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a family does to token plus position before its first layer, where that is more than the layer's own norm.
+
+    A LayerNorm of the sum, a table whose first row is added to every token, and a field of the config for a scale. Only
+    families with an added position table need one: elsewhere nothing is added to a token.
+
+    Parameters
+    ----------
+    norm
+        Name of the norm, relative to the model's root; with `{stack}` where encoder and decoder have their own.
+    constant
+        Name of the table whose row 0 joins the sum (BERT's token types: a single text is all of type 0).
+    root_scale
+        The config's flag for tokens times sqrt(d_model) (BART).
+    """
+
+    norm: str
+    constant: str | None = None
+    root_scale: str | None = None
 
 
 def layer_norm(name: str, eps: float) -> Norm:

@@ -6,10 +6,9 @@ from dataclasses import replace
 from functools import partial
 
 from headspan.checkpoint.config import MAX_LAYERS, Config
-from headspan.checkpoint.families import scales
-from headspan.checkpoint.families.description import Shape
-from headspan.checkpoint.families.gpt_decoders import GPT2
+from headspan.checkpoint.families import logits
 from headspan.checkpoint.families.layout import Layout
+from headspan.checkpoint.families.parts import Entry, Shape
 
 
 def _t5(layout: Layout, config: Config) -> Layout:
@@ -41,7 +40,7 @@ T5_ENCODER = Layout(
     buffers=(),
     position_terms=("relative_attention_bias.weight",),
     positions="relative",
-    scale=scales.unscaled,
+    scale=logits.unit_scale,
     norm="layer_norm",
     norm_eps=("layer_norm_epsilon", 1e-6),
     mlp_layer="encoder.block.{layer}.layer.1.",
@@ -102,6 +101,7 @@ BART_ENCODER = Layout(
     unused_positions=2,
     unembedding=(),
     final_norm=None,
+    entry=Entry("{stack}.layernorm_embedding", root_scale="scale_embedding"),
 )
 BART_DECODER = replace(
     BART_ENCODER,
@@ -115,19 +115,24 @@ BART_DECODER = replace(
     unembedding=("lm_head.weight",),
     tied=True,
 )
-CROSS_NAMES = ("encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_attn.v_proj")
-BART_CROSS = replace(
-    BART_DECODER,
-    stack="cross",
-    causal=False,
-    attention="encoder_attn.",
-    query_key_value=CROSS_NAMES,
-    output="encoder_attn.out_proj",
-    positions="none",
-    norm="encoder_attn_layer_norm",
-    reads_memory=True,
-    has_mlp=False,
-)
+
+
+def _cross(decoder: Layout, memory_norm: str | None = None) -> Layout:
+    """The cross-attention in the layers of a decoder of BART's kind."""
+    return replace(
+        decoder,
+        stack="cross",
+        causal=False,
+        attention="encoder_attn.",
+        query_key_value=("encoder_attn.q_proj", "encoder_attn.k_proj", "encoder_attn.v_proj"),
+        output="encoder_attn.out_proj",
+        positions="none",
+        norm="encoder_attn_layer_norm",
+        reads_memory=True,
+        memory_norm=memory_norm,
+        has_mlp=False,
+    )
+
 
 WHISPER_ENCODER = replace(
     BART_ENCODER,
@@ -138,6 +143,7 @@ WHISPER_ENCODER = replace(
     tokens=(),
     unused_positions=0,
     final_norm="encoder.layer_norm",
+    entry=None,
 )
 WHISPER_DECODER = replace(
     BART_DECODER,
@@ -148,35 +154,18 @@ WHISPER_DECODER = replace(
     unused_positions=0,
     unembedding=("proj_out.weight", "lm_head.weight"),
     final_norm="decoder.layer_norm",
+    entry=None,
 )
-WHISPER_CROSS = replace(
-    WHISPER_DECODER,
-    stack="cross",
-    causal=False,
-    attention="encoder_attn.",
-    query_key_value=CROSS_NAMES,
-    output="encoder_attn.out_proj",
-    positions="none",
-    norm="encoder_attn_layer_norm",
-    reads_memory=True,
-    memory_norm="encoder.layer_norm",
-    has_mlp=False,
-)
-
 CLIP_TEXT = replace(
-    GPT2,
+    BART_ENCODER,
     model_type="clip_text_model",
     stack="text",
     causal=True,
     shape=partial(Shape.of, kv_heads=""),
-    layer="encoder.layers.{layer}.",
-    attention="self_attn.",
-    query_key_value=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    output="self_attn.out_proj",
-    stored="out_in",
-    buffers=(),
-    scale=scales.inverse_root,
+    qkv_bias=True,
+    output_bias=True,
     norm="layer_norm1",
+    norm_place="before",
     norm_eps=("layer_norm_eps", 1e-5),
     mlp_reads=("mlp.fc1",),
     mlp_write="mlp.fc2",
@@ -184,9 +173,9 @@ CLIP_TEXT = replace(
     mlp_width="intermediate_size",
     tokens=("embeddings.token_embedding.weight",),
     position_table="embeddings.position_embedding.weight",
-    unembedding=(),
-    tied=False,
+    unused_positions=0,
     final_norm="final_layer_norm",
+    entry=None,
 )
 CLIP_VISION = replace(
     CLIP_TEXT,
@@ -214,8 +203,8 @@ def _within(layout: Layout, place: str, model_type: str, config_field: str) -> L
 
 SEVERAL = (
     (T5_ENCODER, T5_DECODER, T5_CROSS),
-    (BART_ENCODER, BART_DECODER, BART_CROSS),
-    (WHISPER_ENCODER, WHISPER_DECODER, WHISPER_CROSS),
+    (BART_ENCODER, BART_DECODER, _cross(BART_DECODER)),
+    (WHISPER_ENCODER, WHISPER_DECODER, _cross(WHISPER_DECODER, memory_norm="encoder.layer_norm")),
     (
         _within(CLIP_TEXT, "text_model.", model_type="clip", config_field="text_config"),
         _within(CLIP_VISION, "vision_model.", model_type="clip", config_field="vision_config"),

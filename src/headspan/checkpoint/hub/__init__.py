@@ -1,6 +1,45 @@
-"""Models on the Hugging Face Hub: only the bytes that are asked for are read.
+"""Models on the Hugging Face Hub: how a user names one, and (in the modules) how only the bytes asked for are read.
 
-Loaded when a Hub name is opened, not before. From the bottom up: `ranges` is arithmetic; `connection` is one exchange
-with a server; `download` repeats exchanges until the bytes are there; `extents` keeps them on disk; `ranged_file` is a
-remote file made of all that; `listing` says which files a revision has; `hub_files` is the `TensorStore`.
+A name is `org/name`, `org/name@revision`, or an old name without an organization. The modules are loaded when a Hub
+name is opened, not before. From the bottom up: `patience` says how long and how often a server is asked, and what the
+user is told when it fails; `cache` keeps lists of files and pieces of them on disk; `connection` is one exchange with a
+server, repeated until the bytes are there; `ranged_file` is a remote file made of all that; `hub_files` is the
+`TensorStore`; `model` opens one by its name.
 """
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+NAME = r"[A-Za-z0-9_](?:[\w.-]{0,94}[A-Za-z0-9_])?"
+REFERENCE = re.compile(rf"((?:{NAME}/)?{NAME})(?:@([\w./+-]{{1,200}}))?", re.ASCII)
+FILE_ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".json", ".git")
+"""A name that ends so is a file that is not there, not a model."""
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class HubReference:
+    """A model and a revision of it: a branch, a tag or a commit."""
+
+    repo: str
+    revision: str = "main"
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the revision is a commit, which never means anything else later."""
+        return COMMIT.fullmatch(self.revision) is not None
+
+
+def hub_reference(text: str) -> HubReference | None:
+    """What `text` names on the Hub, or None where no model can be called that."""
+    match = REFERENCE.fullmatch(text)
+    if match is None:
+        return None
+    repo, revision = match[1], match[2] or "main"
+    if repo.lower().endswith(FILE_ENDINGS) or any(mark in repo for mark in ("--", "..")):
+        return None
+    if any(part in {"", ".", ".."} for part in revision.split("/")):
+        return None
+    return HubReference(repo, revision)

@@ -1,14 +1,13 @@
 "use strict";
-/* Pairs of heads: who writes to whom, with score and chance, among those that the filters leave. */
+/* Pairs of heads: who writes to whom, with score and expected value, among those that the filters leave. */
 headspan.pairs = (() => {
   const about = headspan.record.pairs;
   if (!about) return null;
   const {table, length} = {table: about.table, length: headspan.tables.table(about.table).length};
   const column = (name) => headspan.tables.column(table, name);
-  const names = {pk: "projection_kernel", cs: "composition_score"};
   const src = column("src"), dst = column("dst"), pairing = column("pairing");
   const srcLayer = column("src_layer"), dstLayer = column("dst_layer");
-  const score = Object.fromEntries(about.metrics.map((metric) => [metric, column(names[metric])]));
+  const score = Object.fromEntries(about.metrics.map((metric) => [metric, column(metric)]));
   let rows = null;
 
   /* Row of a pair; undefined where the page does not carry it. */
@@ -30,11 +29,11 @@ headspan.pairs = (() => {
   }
 
   function pair(i, metric) {
-    const value = (suffix) => column(`${names[metric]}_${suffix}`)?.at(i) ?? NaN;
+    const value = (suffix) => column(`${metric}_${suffix}`)?.at(i) ?? NaN;
     return {
       row: i, src: src.at(i), dst: dst.at(i), pairing: pairing.at(i), score: score[metric].at(i),
-      chance: value("chance"), p: value("p_haar"), q: value("q_haar"),
-      pOrder: value("p_anticausal"), qOrder: value("q_anticausal"),
+      expected: value("null"), p: value("p_haar"), q: value("q_haar"),
+      pOrder: value("p_reverse"), qOrder: value("q_reverse"),
     };
   }
 
@@ -48,17 +47,17 @@ headspan.pairs = (() => {
     return found.slice(0, count).map((i) => pair(i, view.metric));
   }
 
-  /* Scores through one pairing, and all pairs with what is above chance, among those that the filters leave. */
+  /* Scores through one pairing, and all pairs with what is above the expected value, among those that the filters leave. */
   function* scores(name, metric, view) {
     for (let i = 0; i < length; i++)
       if (pairing.at(i) === name && kept(i, view) && !Number.isNaN(score[metric].at(i))) yield score[metric].at(i);
   }
 
   function* excesses(metric, view) {
-    const chance = column(`${names[metric]}_chance`);
+    const expected = column(`${metric}_null`);
     for (let i = 0; i < length; i++)
       if (kept(i, view) && !Number.isNaN(score[metric].at(i)))
-        yield {src: src.at(i), dst: dst.at(i), pairing: pairing.at(i), excess: score[metric].at(i) - chance.at(i)};
+        yield {src: src.at(i), dst: dst.at(i), pairing: pairing.at(i), excess: score[metric].at(i) - expected.at(i)};
   }
 
   const into = (labels) => (i) => labels.includes(dst.at(i));

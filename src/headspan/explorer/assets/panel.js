@@ -13,7 +13,7 @@ headspan.panel = (() => {
   /* Row of a head in the table of heads. */
   function row(label) {
     if (rows === null) {
-      const labels = headspan.tables.column("heads", "label");
+      const labels = headspan.tables.column("heads", "head");
       rows = new Map(Array.from({length: headspan.tables.table("heads").length}, (_, i) => [labels.at(i), i]));
     }
     return rows.get(label);
@@ -37,11 +37,11 @@ headspan.panel = (() => {
       make("td", {}, headLink(edge[side])),
       make("td", {}, make("span", {class: `pairing ${edge.pairing}`}, edge.pairing)),
       make("td", {class: "score"}, make("i", {class: edge.pairing, style: `width: ${(100 * edge.score) / most}%`}),
-        make("b", {style: `left: ${(100 * edge.chance) / most}%`, title: `chance ${number(edge.chance)}`})),
+        make("b", {style: `left: ${(100 * edge.expected) / most}%`, title: `expected ${number(edge.expected)}`})),
       make("td", {class: "value"}, number(edge.score)),
       make("td", {class: "p", title: `random subspaces ${p(edge.p)}`}, p(Number.isNaN(edge.qOrder) ? edge.q : edge.qOrder, "q")));
     return part(title, make("table", {class: "partners"},
-      make("thead", {class: "unseen"}, make("tr", {}, ["head", "through", "beside chance", "score", "q-value"].map((name) => make("th", {}, name)))),
+      make("thead", {class: "unseen"}, make("tr", {}, ["head", "through", "against the null", "score", "q-value"].map((name) => make("th", {}, name)))),
       make("tbody", {}, edges.map(line))));
   }
 
@@ -51,7 +51,7 @@ headspan.panel = (() => {
     const outOf = headspan.pairs.strongest(view, SHOWN, headspan.pairs.outOf(label));
     const most = Math.max(...[...into, ...outOf].map((edge) => edge.score), 0) || 1;
     const name = headspan.words.metricNames[view.metric];
-    const note = `${name[0].toUpperCase()}${name.slice(1)}; the tick is chance, q under the same model's impossible order.`;
+    const note = `${name[0].toUpperCase()}${name.slice(1)}; the tick is the value expected under the null; q under the reverse-order null.`;
     const {kv} = headspan.labels.read(label);
     return [partners("Strongest inlets", into, "src", most),
       kv ? null : partners("Strongest outlets", outOf, "dst", most),
@@ -63,7 +63,7 @@ headspan.panel = (() => {
     const found = headspan.pairs.strongest({...view, min: null, pairings: headspan.pairs.pairings, layers: [0, Infinity]},
       6, headspan.pairs.between(label, other));
     const line = (edge) => make("p", {}, make("span", {class: `pairing ${edge.pairing}`}, edge.pairing),
-      ` ${edge.src} → ${edge.dst}: ${number(edge.score, 4)}, by chance ${number(edge.chance)}. `,
+      ` ${edge.src} → ${edge.dst}: ${number(edge.score, 4)}, expected ${number(edge.expected)}. `,
       make("span", {class: "quiet"}, [`random subspaces ${p(edge.p)}`, p(edge.pOrder) && `impossible order ${p(edge.pOrder)}`]
         .filter(Boolean).join("; ") + "."));
     return make("section", {class: "pair"}, make("h3", {}, "With ", headLink(other)),
@@ -71,12 +71,12 @@ headspan.panel = (() => {
   }
 
   function facts(label) {
-    const lines = record.facts.flatMap(({title, column, chance, p: pColumn, of}) => {
+    const lines = record.facts.flatMap(({title, column, expected, p: pColumn, of}) => {
       const value = fact(label, column);
       if (value === null || Number.isNaN(value)) return [];
       const text = typeof value === "number" ? number(value) : value;
       const beside = [of && fact(label, of) !== null && `of ${number(fact(label, of))}`,
-        chance && `chance ${number(fact(label, chance))}`, pColumn && p(fact(label, pColumn))].filter(Boolean);
+        expected && `expected ${number(fact(label, expected))}`, pColumn && p(fact(label, pColumn))].filter(Boolean);
       return [make("div", {}, make("dt", {}, title),
         make("dd", {}, text, " ", make("span", {class: "quiet"}, beside.join(", "))))];
     });

@@ -1,5 +1,5 @@
 "use strict";
-/* Figures that sum up pairs, counted again over the pairs that the filters leave: scores beside chance, and hubs. Only
+/* Figures that sum up pairs, counted again over the pairs that the filters leave: scores against the null, and hubs. Only
    where the page carries all pairs; a sample would give other numbers. */
 headspan.recount = (() => {
   const possible = () => headspan.pairs?.whole;
@@ -17,7 +17,7 @@ headspan.recount = (() => {
     return {...trace, y: heights.map((count) => (count ? count / total / trace.width : null))};
   }
 
-  /* Mean score above chance of what reaches a head and of what it reaches, averaged over the pairings shown. */
+  /* Mean score above the expected value of what reaches a head and of what it reaches, averaged over the pairings shown. */
   function hubs(metric, view) {
     const sums = new Map();
     const add = (label, side, pairing, excess) => {

@@ -1,7 +1,7 @@
 "use strict";
 /* Numbers and pairs in words, the same everywhere on the page. */
 headspan.words = (() => {
-  const metricNames = {pk: "projection kernel", cs: "composition score"};
+  const metricNames = {projection_kernel: "projection kernel", composition_score: "composition score"};
 
   function number(value, digits = 3) {
     if (value === null || value === undefined || Number.isNaN(value)) return "–";
@@ -18,9 +18,9 @@ headspan.words = (() => {
   function pair(edge) {
     const name = metricNames[headspan.state.get().metric];
     const lines = [`<b>${edge.src} → ${edge.dst}</b> (${edge.pairing})`,
-      `${name} ${number(edge.score, 4)}, by chance ${number(edge.chance, 4)}`,
+      `${name} ${number(edge.score, 4)}, expected ${number(edge.expected, 4)}`,
       `random subspaces: ${p(edge.p)}, ${p(edge.q, "q")}`];
-    if (!Number.isNaN(edge.pOrder)) lines.push(`impossible order: ${p(edge.pOrder)}, ${p(edge.qOrder, "q")}`);
+    if (!Number.isNaN(edge.pOrder)) lines.push(`reverse-order null: ${p(edge.pOrder)}, ${p(edge.qOrder, "q")}`);
     return lines.join("<br>");
   }
 

@@ -5,7 +5,7 @@ product is formed. ||M N||_F = ||S^T D||_F with two [d_model, d_head] factors, b
 orthonormal rows changes no norm:
 
     source       S = (R_V W_O)^T     with R_V^T R_V = W_V^T W_V
-    through Q    D = A L_K           with L_K L_K^T = B^T B, where W_QK = A B^T (`headspan.heads.bilinear`)
+    through Q    D = A L_K           with L_K L_K^T = B^T B, where W_QK = A B^T (`headspan.heads.logits`)
     through K    D = B L_Q           with L_Q L_Q^T = sum of A^T A over the queries that read this kv head
     through V    D = W_V L_O         with L_O L_O^T = sum of W_O W_O^T over the same queries
 
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headspan.dims import ROLES, Role
 from headspan.heads import HeadBlock, Heads
-from headspan.heads.bilinear import bilinear_factors
+from headspan.heads.logits import bilinear_factors
 from headspan.subspaces import Subspace, orthonormal_basis
 from headspan.subspaces.subspace import concatenate, stack_factors
 from headspan.threads import one_thread
@@ -39,7 +39,7 @@ class Circuits:
     readers: Mapping[str, Float[Tensor, "_ d _"]]
 
 
-def measured_circuits(
+def head_circuits(
     heads: Heads,
     roles: Sequence[Role],
     *,

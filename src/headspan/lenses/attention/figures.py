@@ -1,4 +1,4 @@
-"""Attention on a prompt, drawn: one map with a choice of layers, all layers side by side, what sums up heads."""
+"""Attention on a prompt, drawn: maps, statistics of heads and states by layer; shots of a few-shot prompt."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from plotly.subplots import make_subplots
 
 from headspan.dims import HeadLabel
 from headspan.errors import one_line
-from headspan.lenses.attention import maps_of
-from headspan.lenses.attention.cosine_figure import attention_beside_cosines
-from headspan.lenses.attention.few_shot_figure import shot_figures
-from headspan.theme import BLUE, CHANCE, LINE, ORANGE, SEQUENTIAL, around_chance, styled
+from headspan.result import Result
+from headspan.theme import BLUE, CHANCE, DIVERGING, LINE, ORANGE, SEQUENTIAL, around_chance, styled
 
 MOST = 96
 """More positions than this cannot be read in one map; the first ones are drawn and the title says so."""
-COLUMNS = 3
+COLUMNS = {"attention": 3, "shots": 4}
 MASSES = {
     "self_mass": "to itself",
     "previous_mass": "to the position before",
     "first_mass": "to the first position",
-    "sink_mass": "to the position with most",
+    "sink_mass": "to the position that receives most",
 }
 
 
-def figures(result: xr.Dataset | xr.DataTree) -> dict[str, go.Figure]:
+def figures(result: Result) -> dict[str, go.Figure]:
     """All figures that this result has the numbers for."""
-    maps = maps_of(result)
+    maps = result.grid()
     drawn = {"Attention map": attention_map(maps)}
     if maps.sizes["layer"] > 1:
         drawn["Attention in every layer"] = layer_grid(maps)
     if maps.attrs["n_tokens"] > 1:
         drawn["Entropy by layer"] = entropy_by_layer(maps)
-        drawn["Where heads look"] = mass_maps(maps)
+        drawn["Where heads attend"] = mass_maps(maps)
         drawn["States by layer"] = states_by_layer(maps)
-        if "embedding_cosine" in maps:
-            top = _colours(maps, ("mean_map",))["cmax"]
-            drawn["Attention beside cosines"] = attention_beside_cosines(maps, _axis_texts(maps)[1], top)
-    return {**drawn, **(shot_figures(result) if isinstance(result, xr.DataTree) else {})}
+        drawn["Attention beside cosines"] = attention_beside_cosines(maps)
+    if "within" in maps:
+        drawn |= {"Attention between shots": shot_grid(maps), "Within shots": within_scatter(maps)}
+        if np.isfinite(maps["log_likelihood"].values).all():
+            drawn["Held-out clues"] = likelihood_curve(maps)
+    return drawn
 
 
 def _axis_texts(maps: xr.Dataset) -> tuple[list[int], list[str]]:
@@ -53,10 +53,31 @@ def _axis_texts(maps: xr.Dataset) -> tuple[list[int], list[str]]:
 def _heatmap(maps: xr.Dataset, values: np.ndarray, texts: list[str]) -> go.Heatmap:
     n = len(texts)
     seen = np.where(values[:n, :n] > 0, values[:n, :n], np.nan) if maps.attrs["causal"] else values[:n, :n]
+    return _panel(seen, texts, "→", "coloraxis")
+
+
+def _panel(values: np.ndarray, texts: list[str], between: str, coloraxis: str) -> go.Heatmap:
     words = np.array(texts, dtype=object)
     names = np.stack(np.broadcast_arrays(words[:, None], words[None, :]), axis=-1)
-    panel = go.Heatmap(z=seen, customdata=names, coloraxis="coloraxis", hoverongaps=False)
-    return panel.update(hovertemplate="%{customdata[0]} → %{customdata[1]}: %{z:.3f}<extra></extra>")
+    panel = go.Heatmap(z=values, customdata=names, coloraxis=coloraxis, hoverongaps=False)
+    return panel.update(hovertemplate=f"%{{customdata[0]}} {between} %{{customdata[1]}}: %{{z:.3f}}<extra></extra>")
+
+
+def _layer_panels(maps: xr.Dataset, most: int, vertical: float) -> tuple[go.Figure, int, list[tuple[int, int]]]:
+    """A grid of empty panels, one per layer; how many rows it has, and the place of every layer."""
+    layers = maps["layer"].values
+    columns = min(most, len(layers))
+    rows = -(-len(layers) // columns)
+    titles = [f"Layer {layer}" for layer in layers]
+    figure = make_subplots(
+        rows,
+        columns,
+        subplot_titles=titles,
+        horizontal_spacing=0.04,
+        vertical_spacing=vertical / rows,
+        shared_yaxes=True,
+    )
+    return figure, rows, [(place // columns + 1, place % columns + 1) for place in range(len(layers))]
 
 
 def attention_map(maps: xr.Dataset) -> go.Figure:
@@ -76,17 +97,17 @@ def attention_map(maps: xr.Dataset) -> go.Figure:
     figure.update_xaxes(**tick, tickangle=-90, title_text="attended to")
     figure.update_yaxes(**tick, autorange="reversed", title_text="attending")
     figure.update_layout(
-        coloraxis=_colours(maps, ("mean_map", "write_map")),
+        coloraxis=_colors(maps, ("mean_map", "write_map")),
         updatemenus=[{"buttons": buttons, "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "pad": {"b": 6}}],
         margin={"t": 104},
     )
     _draw_boundaries(figure, maps, len(places))
     whole = maps.sizes["query"]
     cut = f", first {len(places)} of {whole} {maps.attrs['level']}s" if len(places) < whole else ""
-    return styled(figure, f"Who attends to whom{cut}", 240 + min(720, 17 * max(14, len(places))))
+    return styled(figure, f"Attention map{cut}", 240 + min(720, 17 * max(14, len(places))))
 
 
-def _colours(maps: xr.Dataset, kinds: tuple[str, ...]) -> dict[str, Any]:
+def _colors(maps: xr.Dataset, kinds: tuple[str, ...]) -> dict[str, Any]:
     """One scale for all layers. The first row of a causal map is always 1, which would leave the others dark."""
     later = np.concatenate([maps[kind].values[:, 1:].ravel() for kind in kinds])
     seen = later[later > 0]
@@ -103,58 +124,54 @@ def _draw_boundaries(figure: go.Figure, maps: xr.Dataset, n: int) -> None:
 
 
 def layer_grid(maps: xr.Dataset) -> go.Figure:
-    """The head average of every layer, one panel each, on one colour scale."""
+    """The head average of every layer, one panel each, on one color scale."""
     places, texts = _axis_texts(maps)
-    layers = maps.sizes["layer"]
-    columns = min(COLUMNS, layers)
-    rows = -(-layers // columns)
-    titles = [f"Layer {layer}" for layer in range(layers)]
-    figure = make_subplots(
-        rows, columns, subplot_titles=titles, horizontal_spacing=0.04, vertical_spacing=0.16 / rows, shared_yaxes=True
-    )
-    for layer in range(layers):
-        where = (layer // columns + 1, layer % columns + 1)
-        figure.add_trace(_heatmap(maps, maps["mean_map"].values[layer], texts), *where)
+    figure, rows, panels = _layer_panels(maps, COLUMNS["attention"], 0.16)
+    for place, panel in enumerate(panels):
+        figure.add_trace(_heatmap(maps, maps["mean_map"].values[place], texts), *panel)
     figure.update_xaxes(showgrid=False, showticklabels=False, ticks="", zeroline=False)
     figure.update_yaxes(showgrid=False, showticklabels=False, ticks="", zeroline=False, autorange="reversed")
     _draw_boundaries(figure, maps, len(places))
-    figure.update_layout(coloraxis=_colours(maps, ("mean_map",)))
+    figure.update_layout(coloraxis=_colors(maps, ("mean_map",)))
     return styled(figure, "Mean over heads, layer by layer", 90 + 290 * rows)
+
+
+def _head_names(maps: xr.Dataset) -> list[str]:
+    return [str(HeadLabel(int(layer), int(head))) for layer in maps["layer"].values for head in maps["head"].values]
 
 
 def entropy_by_layer(maps: xr.Dataset) -> go.Figure:
     """Relative entropy of every head, of the head average, and of uniform attention."""
     values, layers = maps["relative_entropy"].values, maps["layer"].values
-    names = [str(HeadLabel(int(layer), int(head))) for layer in layers for head in maps["head"].values]
-    heads = go.Scatter(x=np.repeat(layers, values.shape[1]), y=values.ravel(), mode="markers", text=names)
+    heads = go.Scatter(x=np.repeat(layers, values.shape[1]), y=values.ravel(), mode="markers", text=_head_names(maps))
     heads.update(name="single heads", marker={"color": BLUE, "size": 8, "opacity": 0.6})
     heads.update(hovertemplate="%{text}: %{y:.2f}<extra></extra>")
     average = go.Scatter(x=layers, y=maps["mean_map_relative_entropy"].values, name="mean over heads, then entropy")
     average.update(mode="lines+markers", line={"color": ORANGE}, hovertemplate="layer %{x}: %{y:.2f}<extra></extra>")
     ends = [float(layers.min()) - 0.3, float(layers.max()) + 0.3]
-    chance = go.Scatter(
+    uniform = go.Scatter(
         x=ends, y=[1, 1], mode="lines", name="uniform attention", line={"color": CHANCE, "dash": "dash"}
     )
-    figure = go.Figure([heads, average, chance.update(hoverinfo="skip")])
+    figure = go.Figure([heads, average, uniform.update(hoverinfo="skip")])
     figure.update_layout(legend_y=-0.22)
     figure.update_xaxes(title_text="layer", dtick=1 if len(layers) < 16 else None)
     figure.update_yaxes(title_text="entropy / entropy of uniform", range=[0, 1.06])
-    return styled(figure, "How narrowly heads look", 420)
+    return styled(figure, "How narrowly heads attend", 420)
 
 
 def mass_maps(maps: xr.Dataset) -> go.Figure:
-    """Layer by head: attention to itself, to the position before, to the first, to the position with most."""
+    """Layer by head: attention to itself, to the position before, to the first, to the position that receives most."""
     figure = make_subplots(2, 2, subplot_titles=list(MASSES.values()), horizontal_spacing=0.2, vertical_spacing=0.16)
     for number, name in enumerate(MASSES):
         row, column = number // 2 + 1, number % 2 + 1
-        values, chance = maps[name].values, float(maps[f"{name}_chance"])
+        values, uniform = maps[name].values, float(maps[f"{name}_null"])
         axis = f"coloraxis{number + 1 if number else ''}"
         panel = go.Heatmap(z=values, x=maps["head"].values, y=maps["layer"].values, coloraxis=axis, xgap=1, ygap=1)
         panel.update(
-            hovertemplate=f"L%{{y}}H%{{x}}: %{{z:.3f}}, uniform {chance:.3f}<extra></extra>", hoverongaps=False
+            hovertemplate=f"L%{{y}}H%{{x}}: %{{z:.3f}}, uniform {uniform:.3f}<extra></extra>", hoverongaps=False
         )
         figure.add_trace(panel, row, column)
-        scale = around_chance(float(np.nanmin(values)), chance, float(np.nanmax(values)))
+        scale = around_chance(float(np.nanmin(values)), uniform, float(np.nanmax(values)))
         bar: dict[str, object] = {
             "len": 0.42,
             "thickness": 12,
@@ -169,7 +186,7 @@ def mass_maps(maps: xr.Dataset) -> go.Figure:
     figure.update_xaxes(showgrid=False, ticks="", dtick=1)
     figure.update_xaxes(title_text="head", row=2)
     height = 200 + 2 * max(140, 24 * maps.sizes["layer"])
-    return styled(figure, "Mean attention of every head, pale at that of uniform attention", height)
+    return styled(figure, "Mean attention of every head; pale: as uniform attention", height)
 
 
 def states_by_layer(maps: xr.Dataset) -> go.Figure:
@@ -177,20 +194,84 @@ def states_by_layer(maps: xr.Dataset) -> go.Figure:
     layers, n = maps["layer"].values, int(maps.attrs["n_tokens"])
     panels = {
         "Mean cosine between states": ("mean_cosine", 0.0),
-        "Effective rank of states": ("effective_rank", float(maps["effective_rank_chance"])),
-        "Numerical rank of the mean map": ("mean_map_rank", float(maps["map_rank_chance"])),
+        "Effective rank of states": ("effective_rank", float(maps["effective_rank_null"])),
+        "Numerical rank of the mean map": ("mean_map_rank", float(maps["map_rank_null"])),
     }
     figure = make_subplots(1, 3, subplot_titles=list(panels), horizontal_spacing=0.09)
-    for column, (name, chance) in enumerate(panels.values(), start=1):
+    for column, (name, expected) in enumerate(panels.values(), start=1):
         line = go.Scatter(x=layers, y=maps[name].values, mode="lines+markers", line={"color": BLUE}, showlegend=False)
         figure.add_trace(line.update(hovertemplate="layer %{x}: %{y:.3g}<extra></extra>"), 1, column)
         label = "random states" if name != "mean_map_rank" else "uniform attention"
         reference = go.Scatter(
-            x=layers, y=np.full(len(layers), chance), mode="lines", name=label, showlegend=column > 1
+            x=layers, y=np.full(len(layers), expected), mode="lines", name=label, showlegend=column > 1
         )
         reference.update(line={"color": CHANCE, "dash": "dash" if column < 3 else "dot"}, hoverinfo="skip")
         figure.add_trace(reference, 1, column)
     figure.update_xaxes(title_text="entering layer", dtick=1 if len(layers) < 16 else None)
     figure.update_yaxes(rangemode="tozero", gridcolor=LINE)
     figure.update_layout(legend_y=-0.28)
-    return styled(figure, f"Do {n} positions become alike?", 360)
+    return styled(figure, f"Similarity of the states of {n} positions", 360)
+
+
+def attention_beside_cosines(maps: xr.Dataset) -> go.Figure:
+    """The head average over all layers, and the cosine of every pair of embeddings, on one pair of axes."""
+    texts, top = _axis_texts(maps)[1], _colors(maps, ("mean_map",))["cmax"]
+    n = len(texts)
+    attention = maps["mean_map"].mean("layer").values[:n, :n]
+    cosine = maps["embedding_cosine"].values[:n, :n].copy()
+    np.fill_diagonal(cosine, np.nan)
+    if maps.attrs["causal"]:
+        attention = np.where(np.tril(np.ones((n, n), dtype=bool)), attention, np.nan)
+    titles = ("Attention, mean over heads and layers", "Cosine of embeddings")
+    figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.16)
+    for column, (values, axis) in enumerate(((attention, "coloraxis"), (cosine, "coloraxis2")), start=1):
+        figure.add_trace(_panel(values, texts, "and", axis), 1, column)
+    plain = {"showgrid": False, "zeroline": False, "ticks": "", "showticklabels": False}
+    figure.update_xaxes(**plain)
+    figure.update_yaxes(**plain, autorange="reversed")
+    figure.update_xaxes(title_text="attended to", col=1).update_yaxes(title_text="attending", col=1)
+    bar = {"outlinewidth": 0, "thickness": 12, "len": 0.9}
+    figure.update_layout(
+        coloraxis={"colorscale": SEQUENTIAL, "cmin": 0, "cmax": top, "colorbar": {**bar, "x": 0.43}},
+        coloraxis2={"colorscale": DIVERGING, "cmin": -1, "cmax": 1, "colorbar": {**bar, "x": 1.01}},
+    )
+    return styled(figure, "Attention beside the similarity of the embedded tokens", 440)
+
+
+def shot_grid(maps: xr.Dataset) -> go.Figure:
+    """Attention between shots, one panel per layer; the last shot is the one asked for."""
+    figure, rows, panels = _layer_panels(maps, COLUMNS["shots"], 0.3)
+    names = [*(str(number) for number in range(1, maps.sizes["query_shot"])), "asked"]
+    for values, place in zip(maps["shot_map"].values, panels, strict=True):
+        seen = np.where(values > 0, values, np.nan)
+        panel = go.Heatmap(z=seen, x=names, y=names, coloraxis="coloraxis", xgap=1, ygap=1, hoverongaps=False)
+        figure.add_trace(panel.update(hovertemplate="shot %{y} → shot %{x}: %{z:.3f}<extra></extra>"), *place)
+    figure.update_xaxes(type="category", showgrid=False, ticks="")
+    figure.update_yaxes(type="category", showgrid=False, ticks="", autorange="reversed")
+    figure.update_layout(coloraxis={"colorscale": SEQUENTIAL, "cmin": 0, "cmax": 1})
+    return styled(figure, "Attention between shots, mean over heads", 110 + 210 * rows)
+
+
+def within_scatter(maps: xr.Dataset) -> go.Figure:
+    """Every head: what stays within shots, against what stays within pieces cut elsewhere."""
+    within, moved, sd, p = (maps[f"within{part}"].values.ravel() for part in ("", "_null", "_null_sd", "_p"))
+    points = go.Scatter(x=moved, y=within, mode="markers", text=_head_names(maps), customdata=p, name="heads")
+    points.update(error_x={"array": 2 * sd, "color": CHANCE, "thickness": 1}, marker={"color": BLUE, "size": 8})
+    points.update(hovertemplate="%{text}: %{y:.2f} within, %{x:.2f} moved, p = %{customdata:.2g}<extra></extra>")
+    low, high = float(np.nanmin([within, moved])), float(np.nanmax([within, moved]))
+    same = go.Scatter(x=[low, high], y=[low, high], mode="lines", name="no difference", hoverinfo="skip")
+    figure = go.Figure([same.update(line={"color": CHANCE, "dash": "dash"}), points])
+    figure.update_xaxes(title_text="within shots with moved boundaries (± 2 sd)")
+    figure.update_yaxes(title_text="within shots")
+    figure.update_layout(legend_y=-0.2)
+    return styled(figure, "Attention within shots", 460)
+
+
+def likelihood_curve(maps: xr.Dataset) -> go.Figure:
+    """Log-likelihood of the held-out clues against the number of shots."""
+    line = go.Scatter(x=maps["shots"].values, y=maps["log_likelihood"].values, mode="lines+markers")
+    line.update(error_y={"array": maps["log_likelihood_se"].values, "color": CHANCE}, line={"color": ORANGE})
+    figure = go.Figure(line.update(hovertemplate="%{x} shots: %{y:.3f}<extra></extra>"))
+    figure.update_xaxes(title_text="shots", dtick=1)
+    figure.update_yaxes(title_text="log-likelihood per token, nats")
+    return styled(figure, "Likelihood of held-out clues (± standard error over words)", 380)

@@ -1,4 +1,4 @@
-"""What attention on a prompt says: how narrow heads look, where they pile up, what averaging hides."""
+"""What attention on a prompt says: how narrow heads are, where attention piles up, what averaging hides."""
 
 from __future__ import annotations
 
@@ -7,170 +7,169 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
-from headspan.dims import HeadLabel
 from headspan.finding import Finding
-from headspan.lenses.attention import maps_of, shot_table
+from headspan.lenses.attention.schema import MOVED
+from headspan.result import Result
 
 LENS = "attention"
 LEVEL = 0.01
+SHOT_LEVEL = 0.05
 SINK = 0.3
-UNIFORM = "Chance: uniform attention over the positions in reach."
-FIRST_RUNS = "One prompt; another may show something else."
+UNIFORM = "Null: uniform attention over the positions in reach."
+ONE_PROMPT = "One prompt; results on others may differ."
 
 
-def findings(result: xr.Dataset | xr.DataTree) -> list[Finding]:
+def findings(result: Result) -> list[Finding]:
     """Narrowest head, sinks, what averages hide, states growing alike, angles, and shots where there are any."""
-    maps = maps_of(result)
-    if maps.attrs["n_tokens"] < 2:
+    data = result.dataset()
+    if data.attrs["n_tokens"] < 2:
         return []
-    found = [*_narrow(maps), *_sinks(maps), *_averaging(maps), *_writers(maps), *_alike(maps), *_angles(maps)]
-    return [*found, *(_shots(result) if isinstance(result, xr.DataTree) else ())]
+    found = [*_narrow(data), *_sinks(data), *_averaging(data), *_writers(data), *_alike(data), *_angles(data)]
+    return [*found, *(_shots(data) if "within" in data else ())]
 
 
-def _label(values: xr.DataArray, place: int) -> str:
-    row, head = np.unravel_index(place, values.shape)
-    return str(HeadLabel(int(values["layer"].values[row]), int(head)))
+def _largest(values: xr.DataArray) -> str:
+    return str(values["head"].values[int(values.values.argmax())])
 
 
-def _narrow(maps: xr.Dataset) -> Iterator[Finding]:
-    values, chance = maps["effective_positions"], float(maps["effective_positions_chance"])
-    place = int(values.values.argmin())
-    narrow = int((values < 0.5 * chance).sum())
+def _narrow(data: xr.Dataset) -> Iterator[Finding]:
+    values, uniform = data["effective_positions"], float(data["effective_positions_null"])
+    narrow = int((values < 0.5 * uniform).sum())
     yield Finding(
         LENS,
-        f"{_label(values, place)} looks most narrowly: at {float(values.values.flat[place]):.2f} positions on average; "
-        f"{narrow} of {values.size} heads look at less than half of what uniform attention would.",
+        f"{_largest(-values)} attends most narrowly: to {float(values.min()):.2f} positions on average (uniform "
+        f"attention: {uniform:.1f}); {narrow} of {values.size} heads attend to less than half as many as that.",
         value=float(values.min()),
-        expected=chance,
-        evidence=f"Exponential of the entropy, mean over {maps.attrs['n_tokens']} tokens. {UNIFORM} {FIRST_RUNS}",
+        expected=uniform,
+        evidence=f"Exponential of the entropy, mean over {data.attrs['n_tokens']} tokens. {UNIFORM} {ONE_PROMPT}",
         figure="Entropy by layer",
         weight=0.3,
     )
 
 
-def _sinks(maps: xr.Dataset) -> Iterator[Finding]:
-    mass, where = maps["sink_mass"], maps["sink_position"]
-    heavy = mass.values > max(SINK, 2 * float(maps["sink_mass_chance"]))
+def _sinks(data: xr.Dataset) -> Iterator[Finding]:
+    mass, where, uniform = data["sink_mass"], data["sink_position"], float(data["sink_mass_null"])
+    heavy = mass.values > max(SINK, 2 * uniform)
     if not heavy.any():
         return
     places, counts = np.unique(where.values[heavy].astype(int), return_counts=True)
     position = int(places[counts.argmax()])
-    text = str(maps["token_text"].values[position])
+    verb = "gives" if heavy.sum() == 1 else "give"
+    text = str(data["token_text"].values[position])
     yield Finding(
         LENS,
-        f"{int(heavy.sum())} of {mass.size} heads give one single position more than {SINK:.0%} of all attention, "
-        f"{int(counts.max())} of them to position {position} ({text!r}).",
+        f"{int(heavy.sum())} of {mass.size} heads {verb} a single position more than {SINK:.0%} of their attention, "
+        f"{int(counts.max())} of them position {position} ({text!r}); uniform attention would give {uniform:.0%}.",
         value=float(mass.max()),
-        expected=float(maps["sink_mass_chance"]),
-        evidence=f"Largest share: {_label(mass, int(mass.values.argmax()))}. {UNIFORM} {FIRST_RUNS}",
+        expected=uniform,
+        evidence=f"Largest share: {_largest(mass)}. {UNIFORM} {ONE_PROMPT}",
         reference="Xiao et al. (2023), Efficient streaming language models with attention sinks",
-        figure="Where heads look",
+        figure="Where heads attend",
         weight=0.5,
     )
 
 
-def _averaging(maps: xr.Dataset) -> Iterator[Finding]:
-    single = float(maps["relative_entropy"].mean())
-    average = float(maps["mean_map_relative_entropy"].mean())
+def _averaging(data: xr.Dataset) -> Iterator[Finding]:
+    single = float(data["relative_entropy"].mean())
+    average = float(data["mean_map_relative_entropy"].mean())
     yield Finding(
         LENS,
         f"Averaging over heads hides how narrow they are: relative entropy {average:.2f} for the average, {single:.2f} "
         "for a single head.",
         value=average - single,
         expected=0.0,
-        evidence="Entropy over that of uniform attention, means over layers. Heads all alike would differ by 0.",
+        evidence="Entropy over that of uniform attention, means over layers. The difference is 0 for equal heads.",
         figure="Entropy by layer",
         weight=0.25,
     )
 
 
-def _writers(maps: xr.Dataset) -> Iterator[Finding]:
-    share, chance = maps["write_share"], float(maps["write_share_chance"])
-    place = int(share.values.argmax())
+def _writers(data: xr.Dataset) -> Iterator[Finding]:
+    share, alike = data["write_share"], float(data["write_share_null"])
     yield Finding(
         LENS,
-        f"{_label(share, place)} writes most of its layer: {float(share.max()):.0%} of the norm that its "
-        f"{maps.sizes['head']} heads write.",
+        f"{_largest(share)} writes most of its layer: {float(share.max()):.0%} of the norm that the layer's "
+        f"{round(1 / alike)} heads write (all alike: {alike:.0%}).",
         value=float(share.max()),
-        expected=chance,
-        evidence="||A (x W_V) W_O|| over the sum over heads, mean over positions. Chance: all heads alike.",
-        weight=0.2 if float(share.max()) < 3 * chance else 0.35,
+        expected=alike,
+        evidence="||A (x W_V) W_O|| over the sum over heads, mean over positions. Null: all heads write alike.",
+        weight=0.2 if float(share.max()) < 3 * alike else 0.35,
     )
 
 
-def _alike(maps: xr.Dataset) -> Iterator[Finding]:
-    cosine = maps["mean_cosine"].values
+def _alike(data: xr.Dataset) -> Iterator[Finding]:
+    cosine, rank = data["mean_cosine"].values, data["effective_rank"].values
     if len(cosine) < 2:
         return
-    rank = maps["effective_rank"].values
+    random = float(data["effective_rank_null"])
     yield Finding(
         LENS,
         f"States of different positions have a mean cosine of {cosine[0]:.2f} entering the first layer and "
-        f"{cosine[-1]:.2f} entering the last; their effective rank goes from {rank[0]:.0f} to {rank[-1]:.0f}.",
+        f"{cosine[-1]:.2f} entering the last (random states: 0); their effective rank goes from {rank[0]:.0f} to "
+        f"{rank[-1]:.0f} (random states: {random:.0f}).",
         value=float(cosine[-1]),
         expected=0.0,
-        evidence=f"Random states: mean cosine 0, effective rank {float(maps['effective_rank_chance']):.0f}.",
+        evidence="Null: states of independent normal entries.",
         figure="States by layer",
         weight=0.3,
     )
 
 
-def _angles(maps: xr.Dataset) -> Iterator[Finding]:
-    if "state_correlation" not in maps:
+def _angles(data: xr.Dataset) -> Iterator[Finding]:
+    if "state_correlation" not in data:
         return
-    found, p = maps["state_correlation"], maps["state_p_value"].values
-    smallest = 1 / (int(maps.attrs["permutations"]) + 1)
-    level = max(LEVEL, smallest)
+    found, p = data["state_correlation"], data["state_correlation_p"].values
+    level = max(LEVEL, 1 / (int(data.attrs["permutations"]) + 1))
     toward, away = int(((p <= level) & (found.values > 0)).sum()), int(((p <= level) & (found.values < 0)).sum())
     yield Finding(
         LENS,
-        f"{toward} of {found.size} heads attend more to positions whose states point their way, {away or 'none'} to "
-        f"those that point away; the mean rank correlation is {float(found.mean()):+.2f}.",
+        f"{toward} of {found.size} heads attend more to positions with similar states, {away or 'none'} to positions "
+        f"with dissimilar ones (p <= {level:.2g}); the mean rank correlation is {float(found.mean()):+.2f}.",
         value=float(found.mean()),
         expected=0.0,
-        evidence=f"p <= {level:.2g}, {maps.attrs['permutations']} permutations, by chance {level * found.size:.1f} "
-        "heads. Null: states dealt to positions at random.",
+        evidence=f"{data.attrs['permutations']} permutations; {level * found.size:.1f} heads expected under the null: "
+        "states dealt to positions at random.",
         weight=0.35,
     )
 
 
-def _shots(result: xr.DataTree) -> Iterator[Finding]:
-    rows = shot_table(result)
-    above = int((rows["within_p_value"] <= 0.05).sum())
+def _shots(data: xr.Dataset) -> Iterator[Finding]:
+    within, moved = float(data["within"].mean()), float(data["within_null"].mean())
+    n_heads, above = data["within"].size, int((data["within_p"] <= SHOT_LEVEL).sum())
     yield Finding(
         LENS,
-        f"Attention keeps to its own shot more than to pieces cut elsewhere in {above} of {len(rows)} heads: "
-        f"{rows['within'].mean():.0%} stays within, {rows['within_chance'].mean():.0%} with moved boundaries.",
-        value=float(rows["within"].mean()),
-        expected=float(rows["within_chance"].mean()),
-        evidence=f"p <= 0.05; by chance {0.05 * len(rows):.0f} heads. Null: {result.attrs['null']}.",
+        f"{above} of {n_heads} heads keep attention within its own shot more than within moved boundaries "
+        f"(p <= {SHOT_LEVEL}): {within:.0%} stays within on average, {moved:.0%} expected under the null.",
+        value=within,
+        expected=moved,
+        evidence=f"{SHOT_LEVEL * n_heads:.0f} heads expected under the null. Null: {MOVED}",
         figure="Within shots",
         weight=0.5,
     )
-    best = rows.loc[rows["own_word"].idxmax()]
+    best = data.sel(head=_largest(data["own_word"]))
+    own, other = float(best["own_word"]), float(best["other_word"])
     yield Finding(
         LENS,
-        f"{best['head']} looks from clues to their own word most: {best['own_word']:.1%} of its attention, against "
-        f"{best['other_word']:.1%} to each other word.",
-        value=float(best["own_word"]),
-        expected=float(best["own_word_chance"]),
-        evidence=f"The largest of {len(rows)} heads. {UNIFORM}",
+        f"{best['head'].item()} attends most from clues to their own word: {own:.1%} of its attention, {other:.1%} to "
+        "each earlier word.",
+        value=own,
+        expected=float(best["own_word_null"]),
+        evidence=f"The largest of {n_heads} heads. {UNIFORM}",
         figure="Within shots",
         weight=0.4,
     )
-    yield from _likelihood(result["likelihood"].to_dataset())
+    yield from _likelihood(data["log_likelihood"].values, float(data["log_likelihood_se"].values[-1]))
 
 
-def _likelihood(node: xr.Dataset) -> Iterator[Finding]:
-    values, error = node["log_likelihood"].values, float(node["standard_error"].values[-1])
+def _likelihood(values: np.ndarray, error: float) -> Iterator[Finding]:
     if np.isfinite(values).all():
         yield Finding(
             LENS,
-            f"Held-out clues have a log-likelihood of {values[0]:.2f} per token without shots and {values[-1]:.2f} "
-            f"after {len(values) - 1}.",
+            f"Held-out clues have a log-likelihood of {values[0]:.2f} nats per token without shots and "
+            f"{values[-1]:.2f} after {len(values) - 1}.",
             value=float(values[-1] - values[0]),
             expected=0.0,
-            evidence=f"Nats per token; standard error over words {error:.2f}.",
+            evidence=f"Standard error over words: {error:.2f}.",
             figure="Held-out clues",
             weight=0.4,
         )

@@ -1,5 +1,7 @@
 """Few-shot prompts: pairs of word and clue written out one after another, then a word whose clue is to come.
 
+Pairs are read from a table of two columns; some are shown, the others held out.
+
 Where the model has a chat template, every word is what the user says and every clue what the assistant answers;
 otherwise a plain template with `{word}` and `{clue}` is filled in. The place of every shot, word and clue in the text
 is kept, and carried over to tokens by the tokenizer's offsets.
@@ -7,20 +9,87 @@ is kept, and carried over to tokens by the tokenizer's offsets.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from headspan.errors import ShapeError
-from headspan.lenses.attention.pairs import Pair
+from headspan.atomic import file_text
+from headspan.errors import ArgumentError, HeadspanError, UnsupportedModel
 from headspan.runtime import Prompt, RunnableModel, encoded
 
 TEMPLATE = "Word: {word}\nClue: {clue}\n\n"
 OUTSIDE = -1
 Labels = npt.NDArray[np.int64]
 Span = tuple[int, int]
+COLUMNS = ["word", "clue"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A word and what is said of it."""
+
+    word: str
+    clue: str
+
+
+@dataclass(frozen=True)
+class Split:
+    """Pairs to show, in order, and pairs to ask for."""
+
+    shots: tuple[Pair, ...]
+    held_out: tuple[Pair, ...]
+
+
+def read_pairs(source: str | Path | Sequence[Pair]) -> tuple[Pair, ...]:
+    """The pairs of a table with the header `word;clue`: a CSV file in UTF-8, or its text (of several lines)."""
+    if not isinstance(source, str | Path):
+        return tuple(source)
+    if isinstance(source, str) and "\n" in source:
+        return _pairs(source, "few_shot")
+    return _pairs(file_text(Path(source)), str(source))
+
+
+def _pairs(text: str, name: str) -> tuple[Pair, ...]:
+    try:
+        rows = list(csv.reader(text.splitlines(), delimiter=";"))
+    except csv.Error as problem:
+        raise HeadspanError(f"'{name}' is not a table separated by semicolons: {problem}") from problem
+    header = [cell.strip().lower() for cell in rows[0]] if rows else []
+    if header != COLUMNS:
+        raise HeadspanError(f"'{name}' needs the columns word;clue in its first line, found {';'.join(header)!r:.60}")
+    pairs = []
+    for number, row in enumerate(rows[1:], start=2):
+        cells = [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        if len(cells) != 2 or not all(cells):
+            raise HeadspanError(f"line {number} of '{name}' needs a word and a clue, found {';'.join(row)!r:.60}")
+        pairs.append(Pair(*cells))
+    return tuple(pairs)
+
+
+def split_pairs(pairs: Sequence[Pair], shots: int, seed: int, targets: Sequence[str] = ()) -> Split:
+    """Choose `shots` pairs at random to show; the rest, or the `targets` among all pairs, are held out.
+
+    A target word never is a shot; one that has no pair is asked for all the same, without a clue to compare with.
+    """
+    wanted = {word.strip().casefold() for word in targets}
+    free = [pair for pair in pairs if pair.word.casefold() not in wanted]
+    if shots < 1 or len(free) < shots or (not wanted and len(free) == shots):
+        need = shots if wanted else shots + 1
+        raise ArgumentError(
+            f"{shots} shots need at least {max(need, 2)} pairs (targets not counted), found {len(free)}; "
+            "give more pairs or ask for fewer shots, at least 1"
+        )
+    order = np.random.default_rng(seed).permutation(len(free))
+    shown = tuple(free[place] for place in order[:shots])
+    known = {pair.word.casefold(): pair for pair in pairs}
+    asked = tuple(known.get(word.strip().casefold(), Pair(word.strip(), "")) for word in targets)
+    return Split(shown, asked if wanted else tuple(free[place] for place in order[shots:]))
 
 
 @dataclass(frozen=True)
@@ -84,7 +153,7 @@ def _template_parts(template: str) -> tuple[str, str, str]:
     before, word, rest = template.partition("{word}")
     between, clue, after = rest.partition("{clue}")
     if not word or not clue or "{" in before + between + after or not between:
-        raise ShapeError(f"a template holds {{word}}, some text, then {{clue}}, each once; found {template!r:.60}")
+        raise ArgumentError(f"a template holds {{word}}, some text, then {{clue}}, each once; found {template!r:.60}")
     return before, between, after
 
 
@@ -96,7 +165,7 @@ def _chat_text(model: RunnableModel, shots: Sequence[Pair], target: str) -> Shot
     ]
     tokenizer = model.tokenizer
     if tokenizer is None:
-        raise ShapeError(f"{model.tokenizer_problem}; few-shot prompts need one")
+        raise UnsupportedModel(f"{model.tokenizer_problem}; few-shot prompts need one")
     asked = [*turns, {"role": "user", "content": target}]
     text = str(tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True))
     starts: list[int] = []
@@ -106,7 +175,7 @@ def _chat_text(model: RunnableModel, shots: Sequence[Pair], target: str) -> Shot
     for number, turn in enumerate(asked):
         place = text.find(turn["content"], cursor)
         if place < 0:
-            raise ShapeError(f"the chat template changes {turn['content']!r:.40}; give a plain one with --template")
+            raise UnsupportedModel(f"the chat template changes {turn['content']!r:.40}; give a plain one as template")
         span = (place, place + len(turn["content"]))
         if number % 2 == 0:
             starts.append(cursor)
@@ -119,20 +188,22 @@ def shot_tokens(model: RunnableModel, text: ShotText) -> ShotTokens:
     """The tokens of a few-shot text and which shot, word and clue each belongs to."""
     prompt = encoded(model, text.text, special=not text.chat)
     if prompt.offsets is None:
-        raise ShapeError("few-shot maps need a fast tokenizer, which says where each token stands; this one is slow")
-    centres = np.array([(start + end) / 2 for start, end in prompt.offsets])
+        raise UnsupportedModel(
+            "few-shot maps need a fast tokenizer, which says where each token stands; this one is slow"
+        )
+    centers = np.array([(start + end) / 2 for start, end in prompt.offsets])
     outside = np.array(prompt.special) & ~np.array([end > start for start, end in prompt.offsets])
-    shot = np.searchsorted(np.array(text.starts), centres, side="right") - 1
+    shot = np.searchsorted(np.array(text.starts), centers, side="right") - 1
     return ShotTokens(
         prompt,
         np.where(outside, OUTSIDE, shot),
-        np.where(outside, OUTSIDE, _inside(centres, text.words)),
-        np.where(outside, OUTSIDE, _inside(centres, text.clues)),
+        np.where(outside, OUTSIDE, _inside(centers, text.words)),
+        np.where(outside, OUTSIDE, _inside(centers, text.clues)),
     )
 
 
-def _inside(centres: npt.NDArray[np.float64], spans: Sequence[Span]) -> Labels:
-    found = np.full(len(centres), OUTSIDE)
+def _inside(centers: npt.NDArray[np.float64], spans: Sequence[Span]) -> Labels:
+    found = np.full(len(centers), OUTSIDE)
     for number, (start, end) in enumerate(spans):
-        found[(centres >= start) & (centres <= end)] = number
+        found[(centers >= start) & (centers <= end)] = number
     return found

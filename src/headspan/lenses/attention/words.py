@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
 from headspan.runtime import Prompt
 
 Span = tuple[int, int]
@@ -40,7 +40,7 @@ class Groups:
         absent = next((word for word in words if word.strip().casefold() not in found), None)
         if absent is not None:
             some = ", ".join(repr(text) for text in list(dict.fromkeys(self.texts))[:12])
-            raise ShapeError(f"{absent!r} does not occur in the prompt; it reads {some}")
+            raise ArgumentError(f"{absent!r} does not occur in the prompt; it reads {some}")
         return self._only(kept)
 
     def without(self, tokens: Sequence[bool]) -> Groups:
@@ -61,11 +61,11 @@ def token_groups(prompt: Prompt) -> Groups:
 def word_groups(prompt: Prompt) -> Groups:
     """The tokens of every word of a prompt together, words in the order of the text."""
     if prompt.text is None:
-        raise ShapeError("word level needs a text: token ids alone do not say where words begin; use --level token")
+        raise ArgumentError("word level needs a text: token ids alone do not say where words begin; use level token")
     if prompt.offsets is None:
-        raise ShapeError(
+        raise ArgumentError(
             "word level needs a fast tokenizer, which says where each token stands in the text; this one is slow: "
-            "use --level token"
+            "use level token"
         )
     owners = _token_words(prompt, word_spans(prompt.text))
     groups: list[int] = []

@@ -2,104 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from headspan.cli import arguments as shared
-from headspan.cli.delivery import delivery
-from headspan.cli.figure_files import image_files
+from headspan.command import RUN, Command, Option, Rows
+from headspan.lenses.detect.schema import DETECTORS
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from headspan.result import Result
+
 SHOWN = 5
 
-TextFile = Annotated[Path | None, typer.Option("--text", help="Also score heads on the text of this file, in pieces.")]
-SegmentLength = Annotated[
-    int | None,
-    typer.Option(
-        "--length", help="Tokens of a random segment, which is said twice; by default 32.", show_default=False
-    ),
-]
-WeightsOnly = Annotated[
-    bool, typer.Option("--weights-only", help="Only the identity score of the weights; runs nothing.")
-]
+COMMAND = Command(
+    "Find previous-token, duplicate-token, induction, identity and first-token heads by running the model.",
+    RUN,
+    options={
+        "text": Option("Also score heads on the text of this file, in pieces.", Path),
+        "threshold": Option("A head above this score is labeled.", float),
+        "length": Option("Tokens of a random segment, which is repeated once; by default 32.", int),
+        "batch": Option("Segments per draw.", int),
+        "seeds": Option("How many draws; standard errors are over these.", int),
+        "seed": Option("Random seed of the first draw.", int),
+        "weights_only": Option("Only the identity score of the weights; runs nothing.", bool),
+    },
+)
 
 
-def detect(
-    model: shared.Model,
-    text: TextFile = None,
-    threshold: Annotated[float, typer.Option(help="A head above this score is labelled.")] = 0.4,
-    length: SegmentLength = None,
-    batch: Annotated[int, typer.Option(help="Segments per draw.")] = 4,
-    seeds: Annotated[int, typer.Option(help="How many draws; standard errors are over these.")] = 10,
-    seed: Annotated[int, typer.Option(help="Seed of the first draw.")] = 0,
-    weights_only: WeightsOnly = False,
-    output: shared.Output = None,
-    figures: shared.Figures = None,
-    figure_format: shared.FigureFormat = "svg",
-    dark: shared.Dark = False,
-    as_json: shared.AsJSON = False,
-    config: shared.ConfigFile = None,
-    stack: shared.Stack = None,
-) -> None:
-    """Find previous-token, duplicate-token, induction, identity and first-token heads by running the model."""
-    from headspan.checkpoint import open_checkpoint
-    from headspan.cli.prompts import file_text
-    from headspan.lenses import detect as lens
-    from headspan.runtime import open_runnable
-
-    to = delivery("detect", output, image_files(figures, figure_format, dark), as_json)
-    texts = None if text is None else [file_text(text)]
-    checkpoint = open_checkpoint(model, config)
-    if weights_only:
-        result = lens.weights_only(checkpoint.heads(stack=stack))
-    else:
-        running = open_runnable(checkpoint, stack=stack)
-        result = lens.compute(
-            running, texts=texts, threshold=threshold, length=length, batch=batch, seeds=seeds, seed=seed
+def show(result: Result) -> Iterator[Rows]:
+    """The strongest heads of every detector, labeled ones marked, then identity from the weights."""
+    data = result.dataset()
+    if "prompt" in data.coords:
+        yield Rows(
+            f"Strongest heads per detector, score ± standard error; * labeled, above {result.attrs['threshold']}",
+            ["prompt", "detector", "uniform", "heads"],
+            [_detector_row(data, str(prompt), name) for prompt in data["prompt"].values for name in DETECTORS],
         )
-    to.deliver(result, lens, _print)
-
-
-def _print(result: xr.Dataset) -> None:
-    """The strongest heads of every detector, labelled ones marked, then identity from the weights."""
-    from headspan.cli.tables import print_table
-    from headspan.lenses import detect as lens
-
-    rows = lens.table(result)
-    if "score" in result:
-        prompts = [str(prompt) for prompt in result["prompt"].values]
-        print_table(
-            f"Strongest heads per detector, score ± standard error; * above {result.attrs['threshold']}",
-            ["prompt", "detector", "chance", "heads"],
-            [_detector_row(rows, prompt, str(name)) for prompt in prompts for name in result["detector"].values],
-        )
-    weights = rows[rows["prompt"] == "weights"].sort_values("score").dropna(subset="score")
-    sd = float(result["identity_weights_sd"])
-    ends = [*weights.head(SHOWN).itertuples(), *weights.tail(min(SHOWN, len(weights) - SHOWN)).itertuples()]
-    print_table(
-        f"Identity from the weights, lowest and highest of {len(weights)} heads; by chance 0 ± {sd:.4f}",
+    rows = data[["identity_weights", "identity_weights_z"]].to_dataframe().dropna().sort_values("identity_weights")
+    ends = [*rows.head(SHOWN).itertuples(), *rows.tail(max(0, min(SHOWN, len(rows) - SHOWN))).itertuples()]
+    sd = float(data["identity_weights_null_sd"])
+    yield Rows(
+        f"Identity from the weights, lowest and highest of {len(rows)} heads; random weights: 0 ± {sd:.4f}",
         ["head", "score", "z"],
-        [[row.head, f"{row.score:+.3f}", f"{row.z:+.1f}"] for row in ends],
+        [[str(row.Index), f"{row.identity_weights:+.3f}", f"{row.identity_weights_z:+.1f}"] for row in ends],
     )
 
 
-def _detector_row(rows: object, prompt: str, detector: str) -> list[str]:
-    import pandas as pd
-
-    table = pd.DataFrame(rows)
-    here = table[(table["prompt"] == prompt) & (table["detector"] == detector)].dropna(subset="score")
-    if here.empty:
-        return [prompt, detector, "-", "nothing to see in these prompts"]
-    best = here.sort_values("score", ascending=False, kind="stable").head(SHOWN)
-    named = [f"{r.head} {r.score:.2f}±{r.standard_error:.2f}{'*' if r.label else ''}" for r in best.itertuples()]
-    more = int(here["label"].eq(True).sum()) - SHOWN
-    return [
-        prompt,
-        detector,
-        f"{here['chance'].iloc[0]:.3f}",
-        ", ".join(named) + (f", {more} more*" if more > 0 else ""),
+def _detector_row(data: xr.Dataset, prompt: str, name: str) -> list[str]:
+    here = data.sel(prompt=prompt)
+    rows = here[[name, f"{name}_se", f"{name}_label"]].to_dataframe().dropna(subset=name)
+    if rows.empty:
+        return [prompt, name, "-", "nothing to see in these prompts"]
+    best = rows.sort_values(name, ascending=False, kind="stable").head(SHOWN)
+    named = [
+        f"{head} {score:.2f}±{error:.2f}{'*' if label else ''}"
+        for head, score, error, label in zip(
+            best.index, *(best[f"{name}{part}"] for part in ("", "_se", "_label")), strict=True
+        )
     ]
+    more = int(rows[f"{name}_label"].sum()) - SHOWN
+    uniform = f"{float(here[f'{name}_null']):.3f}"
+    return [prompt, name, uniform, ", ".join(named) + (f", {more} more*" if more > 0 else "")]

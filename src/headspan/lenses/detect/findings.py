@@ -1,4 +1,4 @@
-"""What the detectors say: which heads do what, on designed prompts and on text, and which copy or take away."""
+"""What the detectors say: which heads do what, on designed prompts and on text, and which copy or remove."""
 
 from __future__ import annotations
 
@@ -7,107 +7,103 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
-from headspan.dims import HeadLabel
 from headspan.finding import Finding
-from headspan.lenses.detect import REPEATED, TEXT, labelled_heads
+from headspan.lenses.detect.classes import labeled_heads
+from headspan.lenses.detect.schema import DETECTORS, REPEATED, TEXT
+from headspan.result import Result
 
 LENS = "detect"
 SHOWN = 5
-NAMES = {
-    "previous_token": ("look at the previous token", "Voita et al. (2019), Analyzing multi-head self-attention"),
-    "duplicate_token": ("look at earlier copies of the same token", "Wang et al. (2023), Interpretability in the wild"),
-    "induction": (
-        "look at what came after an earlier copy of the token",
-        "Olsson et al. (2022), In-context learning and induction heads",
-    ),
-    "identity": ("look at their own position", ""),
-    "first_token": ("rest on the first token", "Xiao et al. (2023), attention sinks"),
+UNIFORM = "Null: uniform attention."
+TASKS = {
+    "previous_token": "attend to the previous token",
+    "duplicate_token": "attend to earlier copies of the same token",
+    "induction": "attend to the token after an earlier copy of the current one",
+    "identity": "attend to their own position",
+    "first_token": "attend to the first token",
 }
 
 
-def findings(result: xr.Dataset) -> list[Finding]:
-    """One finding per detector with labelled heads, one for those without, identity, and text against random tokens."""
-    found = [*_weights(result)]
-    if "score" in result:
-        found += [*_labelled(result), *_unlabelled(result), *_text(result)]
+def findings(result: Result) -> list[Finding]:
+    """One finding per detector with labeled heads, one for those without, identity, and text against random tokens."""
+    data = result.dataset()
+    found = [*_weights(data)]
+    if "prompt" in data.coords:
+        labels = labeled_heads(result)
+        found += [*_labeled(data, labels), *_unlabeled(data, labels), *_text(data)]
     return found
 
 
-def _labelled(result: xr.Dataset) -> Iterator[Finding]:
-    heads = labelled_heads(result)[REPEATED]
-    n_heads = result.sizes["layer"] * result.sizes["head"]
+def _labeled(data: xr.Dataset, heads: dict[str, list[str]]) -> Iterator[Finding]:
+    here = data.sel(prompt=REPEATED)
     for name, labels in heads.items():
-        words, reference = NAMES[name]
-        here = result.sel(prompt=REPEATED, detector=name)
-        best = float(here["score"].max())
-        error = float(here["standard_error"].values.flat[int(here["score"].values.argmax())])
+        best = here.sel(head=labels[0])
         more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
         yield Finding(
             LENS,
-            f"{name.replace('_', '-').capitalize()} heads, which {words}: {', '.join(labels[:SHOWN])}{more}; "
-            f"{len(labels)} of {n_heads}.",
-            value=best,
-            expected=float(here["chance"]),
-            evidence=f"Mean attention of {labels[0]} there, ± {error:.3f} over {result.attrs['seeds']} seeds; "
-            f"labelled above {result.attrs['threshold']}. Chance: uniform attention.",
-            reference=reference,
+            f"{name.replace('_', '-').capitalize()} heads, which {TASKS[name]}: {', '.join(labels[:SHOWN])}{more}; "
+            f"{len(labels)} of {here.sizes['head']}. The highest score is {float(best[name]):.2f} (uniform attention: "
+            f"{float(best[f'{name}_null']):.2f}).",
+            value=float(best[name]),
+            expected=float(best[f"{name}_null"]),
+            evidence=f"Standard error {float(best[f'{name}_se']):.3f} over {data.attrs['seeds']} draws of repeated "
+            f"random tokens; labeled above {data.attrs['threshold']}. {UNIFORM}",
+            reference=DETECTORS[name],
             weight=0.75 if name in ("induction", "previous_token") else 0.45,
         )
 
 
-def _unlabelled(result: xr.Dataset) -> Iterator[Finding]:
-    labelled = labelled_heads(result)[REPEATED]
-    rest = [str(name) for name in result["detector"].values if str(name) not in labelled]
-    if rest:
-        best = {name: float(result["score"].sel(prompt=REPEATED, detector=name).max()) for name in rest}
+def _unlabeled(data: xr.Dataset, labeled: dict[str, list[str]]) -> Iterator[Finding]:
+    here = data.sel(prompt=REPEATED)
+    best = {name: float(here[name].max()) for name in DETECTORS if name not in labeled}
+    if best:
         named = ", ".join(f"{name.replace('_', ' ')} ({score:.2f})" for name, score in best.items())
         yield Finding(
             LENS,
-            f"No head passes {result.attrs['threshold']} for: {named}; the best score is in brackets.",
+            f"No head scores above {data.attrs['threshold']} on repeated random tokens as: {named}; best score in "
+            "brackets.",
             value=max(best.values()),
-            expected=float(result["chance"].sel(prompt=REPEATED, detector=max(best, key=lambda name: best[name]))),
-            evidence="On random tokens said twice. Chance: uniform attention.",
+            expected=float(here[f"{max(best, key=lambda name: best[name])}_null"]),
+            evidence=UNIFORM,
             weight=0.15,
         )
 
 
-def _text(result: xr.Dataset) -> Iterator[Finding]:
-    if TEXT not in result["prompt"].values:
+def _text(data: xr.Dataset) -> Iterator[Finding]:
+    if TEXT not in data["prompt"].values:
         return
-    designed, text = result["score"].sel(prompt=REPEATED), result["score"].sel(prompt=TEXT)
-    gap = np.abs((designed - text).values)
+    scores = data[list(DETECTORS)].to_dataarray("detector").transpose("prompt", "detector", "head")
+    designed, text = (scores.sel(prompt=kind).values for kind in (REPEATED, TEXT))
+    gap = np.abs(designed - text)
     place = np.unravel_index(int(np.nanargmax(gap)), gap.shape)
-    name = str(result["detector"].values[place[0]]).replace("_", " ")
-    label = HeadLabel(int(result["layer"].values[place[1]]), int(place[2]))
+    name = str(scores["detector"].values[place[0]]).replace("_", " ")
     yield Finding(
         LENS,
-        f"Designed prompts and text disagree most on {label} as a {name} head: {designed.values[place]:.2f} on random "
-        f"tokens said twice, {text.values[place]:.2f} on text.",
+        f"Repeated random tokens and text disagree most on {data['head'].values[place[1]]} as a {name} head: score "
+        f"{designed[place]:.2f} on random tokens, {text[place]:.2f} on text.",
         value=float(gap[place]),
         expected=0.0,
-        evidence=f"Largest of all heads and detectors; {result.attrs['pieces']} pieces of text.",
+        evidence=f"Largest of all heads and detectors; {data.attrs['pieces']} pieces of text.",
         weight=0.3,
     )
 
 
-def _weights(result: xr.Dataset) -> Iterator[Finding]:
-    scores, sd = result["identity_weights"].values, float(result["identity_weights_sd"])
-    if not np.isfinite(scores).any():
+def _weights(data: xr.Dataset) -> Iterator[Finding]:
+    scores, sd = data["identity_weights"], float(data["identity_weights_null_sd"])
+    if not np.isfinite(scores.values).any():
         return
     for place, words in (
-        (np.nanargmin(scores), "take away what they read"),
-        (np.nanargmax(scores), "copy what they read"),
+        (int(np.nanargmin(scores.values)), "removes most of what it reads"),
+        (int(np.nanargmax(scores.values)), "copies most of what it reads"),
     ):
-        layer, head = np.unravel_index(int(place), scores.shape)
-        value = float(scores.flat[int(place)])
-        label = HeadLabel(int(result["layer"].values[layer]), int(head))
+        value = float(scores.values[place])
         yield Finding(
             LENS,
-            f"Of the heads that {words}, {label} does so most: identity score {value:+.2f} from the weights.",
+            f"{scores['head'].values[place]} {words}: identity score {value:+.2f} from the weights (random weights: 0 "
+            f"± {sd:.3f}, z = {value / sd:+.0f}).",
             value=value,
             expected=0.0,
-            evidence="Tr(W_V W_O) / (sqrt(d_head) ||W_V W_O||), in [-1, 1]; by chance 0 "
-            f"± {sd:.3f}, z = {value / sd:+.0f}.",
+            evidence="Tr(W_V W_O) / (sqrt(d_head) ||W_V W_O||), in [-1, 1]. Null: independent random W_V and W_O.",
             figure="Identity from the weights",
             weight=0.4 if abs(value) > 10 * sd else 0.1,
         )

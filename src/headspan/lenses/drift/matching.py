@@ -5,7 +5,7 @@ from __future__ import annotations
 from headspan.dims import ROLES
 from headspan.errors import FoldError, ShapeError
 from headspan.heads import Heads
-from headspan.heads.folding import fold_label
+from headspan.heads.norms import fold_label
 
 
 def require_match(before: Heads, after: Heads) -> None:

@@ -2,71 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from headspan.cli import arguments as shared
-from headspan.cli.delivery import delivery
-from headspan.cli.figure_files import image_files
-from headspan.cli.prompts import file_text
+from headspan.command import RUN, Command, Option, Rows
+from headspan.lenses.gaussian.schema import PAIRS
 
 if TYPE_CHECKING:
-    import xarray as xr
+    from headspan.result import Result
 
 SHOWN = 8
+COMMAND = Command(
+    "Predict every head's logits and attention entropy from means and covariances, and measure both.",
+    RUN,
+    options={
+        "text": Option("A text file to run the model on; random tokens by default.", Path, metavar="FILE"),
+        "sequences": Option("How many sequences to sample."),
+        "length": Option("Tokens per sequence."),
+    },
+)
 
 
-def gaussian(
-    model: shared.Model,
-    text: Annotated[
-        Path | None, typer.Option(help="A text file to run the model on; random tokens by default.")
-    ] = None,
-    sequences: Annotated[int, typer.Option(help="How many sequences to sample.")] = 64,
-    length: Annotated[int, typer.Option(help="Tokens per sequence.")] = 64,
-    seed: shared.Seed = 0,
-    output: shared.Output = None,
-    figures: shared.Figures = None,
-    figure_format: shared.FigureFormat = "svg",
-    dark: shared.Dark = False,
-    as_json: shared.AsJSON = False,
-    config: shared.ConfigFile = None,
-    stack: shared.Stack = None,
-) -> None:
-    """Predict every head's logits and attention entropy from means and covariances, and measure both."""
-    from headspan.checkpoint import open_checkpoint
-    from headspan.lenses import gaussian as lens
+def prepare(options: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The text of the file."""
+    from headspan.atomic import file_text
 
-    to = delivery("gaussian", output, image_files(figures, figure_format, dark), as_json)
-    words = None if text is None else file_text(text)
-    heads = open_checkpoint(model, config).heads(stack=stack)
-    result = lens.compute(heads, text=words, sequences=sequences, length=length, seed=seed)
-    to.deliver(result, lens, _print)
+    return {**options, "text": None if given["text"] is None else file_text(given["text"])}
 
 
-def _print(result: xr.Dataset) -> None:
+def show(result: Result) -> Iterator[str | Rows]:
     """Agreement layer by layer, and the heads whose entropy departs most."""
-    from headspan.cli.tables import print_table
-    from headspan.lenses import gaussian as lens
-
-    typer.echo(f"From {result.attrs['source']}")
-    rows = []
-    for layer in result["layer"].values:
-        here = result.sel(layer=layer)
-        spread = [f"{float(here['logit_sd_r2'].sel(pair=pair)):.2f}" for pair in lens.PAIRS]
+    yield f"From {result.attrs['source']}"
+    rows, found = [], result.dataset()
+    for layer in found["layer"].values:
+        here = found.sel(layer=layer)
+        spread = [f"{float(here['logit_sd_r2'].sel(pair=pair)):.2f}" for pair in PAIRS]
         entropy = [f"{float(here[f'entropy_{name}']):.2f}" for name in ("r2", "ratio")]
-        told = [f"{float(here[name][0]):.2f}" for name in ("information", "information_chance")]
+        told = [f"{float(here[name][0]):.2f}" for name in ("information", "information_null")]
         rows.append((str(int(layer)), *spread, *entropy, f"{told[0]} ({told[1]})"))
-    columns = ("layer", *lens.PAIRS, "entropy", "ratio", "neighbours, nats")
-    print_table("R² of predicted spreads of logits and of entropies over heads", columns, rows)
-    table = lens.table(result)
-    gap = (table["entropy_measured"] / table["entropy"]).map(abs)
+    columns = ("layer", *PAIRS, "entropy", "ratio", "neighbors, nats")
+    yield Rows("R² of predicted spreads of logits and of entropies over heads", columns, rows)
+    heads = result.table()
+    uniform = found["entropy_uniform"].to_series()
+    gap = (heads["entropy_measured"] / heads["entropy"]).abs()
     order = gap.where(gap >= 1, 1 / gap).sort_values(ascending=False, kind="stable").index[:SHOWN]
     cells = [
-        (row["head"], *(f"{row[name]:.2f}" for name in ("entropy", "entropy_measured", "entropy_uniform")))
-        for row in table.loc[order].to_dict("records")
+        (
+            row["head"],
+            *(f"{value:.2f}" for value in (row["entropy"], row["entropy_measured"], uniform[row["head_layer"]])),
+        )
+        for row in heads.loc[order].to_dict("records")
     ]
-    print_table("Entropies furthest from the prediction", ("head", "predicted", "measured", "uniform"), cells)
+    yield Rows("Entropies furthest from the prediction", ("head", "predicted", "measured", "uniform"), cells)
     if result.attrs["left_out"]:
-        typer.echo(f"Left out: {result.attrs['left_out']}")
+        yield f"Left out: {result.attrs['left_out']}"

@@ -9,15 +9,25 @@ from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from headspan.dims import HEAD, LAYER, HeadLabel
+from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, GREEN, ORANGE, SEQUENTIAL, VERMILION, styled
 
-PAIR_TITLES = {"self": "Tokens with themselves", "neighbour": "Neighbours", "unrelated": "Unrelated tokens"}
+PAIR_TITLES = {"self": "Tokens with themselves", "neighbor": "Neighbors", "unrelated": "Unrelated tokens"}
 
 TICKS = [digit * 10.0**power for power in range(-3, 4) for digit in (1, 2, 5)]
 
 
-def figures(result: xr.Dataset) -> dict[str, go.Figure]:
+BEHIND = {
+    "Spread of logits": ("logit_sd", "logit_sd_measured"),
+    "Entropy of attention": ("entropy", "entropy_measured"),
+    "Information between tokens": ("information", "information_null"),
+}
+"""Variables behind figures, for who saves their data."""
+
+
+def figures(of: Result) -> dict[str, go.Figure]:
     """Spread of logits, entropy, agreement by layer, and information over distance."""
+    result = of.grid()
     drawn = {"Spread of logits": spread_figure(result), "Entropy of attention": entropy_figure(result)}
     if result.sizes[LAYER] > 1:
         drawn["Where the picture holds"] = agreement_figure(result)
@@ -70,7 +80,7 @@ def spread_figure(result: xr.Dataset) -> go.Figure:
     figure.update_xaxes(title_text="predicted", type="log", tickvals=TICKS)
     figure.update_yaxes(type="log", tickvals=TICKS)
     figure.update_yaxes(title_text="measured", col=1)
-    figure.update_layout(coloraxis=_layer_colours(result), legend_y=-0.25)
+    figure.update_layout(coloraxis=_layer_colors(result), legend_y=-0.25)
     return styled(figure, "Standard deviation of a head's logits", 420)
 
 
@@ -91,11 +101,11 @@ def entropy_figure(result: xr.Dataset) -> go.Figure:
     figure.add_trace(edge)
     figure.update_xaxes(title_text="predicted, nats")
     figure.update_yaxes(title_text="measured, nats")
-    figure.update_layout(coloraxis=_layer_colours(result))
+    figure.update_layout(coloraxis=_layer_colors(result))
     return styled(figure, f"Entropy of attention, R² {float(result['entropy_r2_all']):.2f}", 460)
 
 
-def _layer_colours(result: xr.Dataset) -> dict[str, object]:
+def _layer_colors(result: xr.Dataset) -> dict[str, object]:
     layers = result[LAYER].values
     step = max(1, len(layers) // 8)
     return {
@@ -109,17 +119,17 @@ def _layer_colours(result: xr.Dataset) -> dict[str, object]:
 def agreement_figure(result: xr.Dataset) -> go.Figure:
     """R² over the heads of each layer; values below -1 are drawn at -1 and named by the pointer."""
     figure = go.Figure()
-    colours = dict(zip(result["pair"].values, (ORANGE, GREEN, BLUE), strict=True))
-    rows = {f"spread: {PAIR_TITLES[str(pair)].lower()}": result["logit_sd_r2"].sel(pair=pair) for pair in colours}
+    colors = dict(zip(result["pair"].values, (ORANGE, GREEN, BLUE), strict=True))
+    rows = {f"spread: {PAIR_TITLES[str(pair)].lower()}": result["logit_sd_r2"].sel(pair=pair) for pair in colors}
     rows["entropy"] = result["entropy_r2"]
-    for (name, values), colour in zip(rows.items(), (*colours.values(), VERMILION), strict=True):
+    for (name, values), color in zip(rows.items(), (*colors.values(), VERMILION), strict=True):
         line = go.Scatter(
             x=result[LAYER].values,
             y=np.maximum(values.values, -1.0),
             customdata=values.values,
             mode="lines+markers",
             name=name,
-            line={"color": colour, "width": 2},
+            line={"color": color, "width": 2},
             hovertemplate=f"{name}, layer %{{x}}: R² %{{customdata:.2f}}<extra></extra>",
         )
         figure.add_trace(line)
@@ -135,17 +145,17 @@ def information_figure(result: xr.Dataset) -> go.Figure:
     figure = go.Figure()
     layers = result[LAYER].values
     many = len(layers) >= len(CATEGORIES)
-    colours = sample_colorscale(SEQUENTIAL, np.linspace(0, 1, len(layers))) if many else CATEGORIES
-    for layer, colour in zip(layers, colours, strict=False):
+    colors = sample_colorscale(SEQUENTIAL, np.linspace(0, 1, len(layers))) if many else CATEGORIES
+    for layer, color in zip(layers, colors, strict=False):
         here = result.sel({LAYER: layer})
-        told, places = here["information"].values, here["information_chance"].values
+        told, places = here["information"].values, here["information_null"].values
         line = go.Scatter(
             x=result["distance"].values,
             y=told - places,
             customdata=np.stack([told, places], axis=-1),
             mode="lines+markers",
             name=f"layer {int(layer)}",
-            line={"color": colour, "width": 2},
+            line={"color": color, "width": 2},
             hovertemplate=f"layer {int(layer)}, distance %{{x}}: %{{y:.3f}} nats<br>"
             "%{customdata[0]:.3f} in all, %{customdata[1]:.3f} by places alone<extra></extra>",
         )

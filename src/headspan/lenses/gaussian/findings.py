@@ -9,6 +9,7 @@ import xarray as xr
 
 from headspan.dims import HEAD, LAYER, HeadLabel
 from headspan.finding import Finding
+from headspan.result import Result
 
 LENS = "gaussian"
 FIT = "Moments fitted on one half of the sequences, measured on the other."
@@ -18,9 +19,10 @@ CLOSE = 0.05
 """Difference of logarithms up to which two sizes are called the same."""
 
 
-def findings(result: xr.Dataset) -> list[Finding]:
+def findings(result: Result) -> list[Finding]:
     """Spread of logits, entropy, tails and information, as far as there is something to say."""
-    return [*_spread(result), *_entropy(result), *_departing_head(result), *_tails(result), *_information(result)]
+    grid = result.grid()
+    return [*_spread(grid), *_entropy(grid), *_departing_head(grid), *_tails(grid), *_information(grid)]
 
 
 def _spread(result: xr.Dataset) -> Iterator[Finding]:
@@ -79,8 +81,8 @@ def _departing_head(result: xr.Dataset) -> Iterator[Finding]:
     measured, predicted = float(one["entropy_measured"]), float(one["entropy"])
     yield Finding(
         LENS,
-        f"{label} departs most from the picture: its attention has an entropy of {measured:.2f} nats where Gaussian "
-        f"logits would give {predicted:.2f} and uniform attention {float(one['entropy_uniform']):.2f}.",
+        f"{label} departs most from the Gaussian prediction: its attention has an entropy of {measured:.2f} nats, "
+        f"predicted {predicted:.2f} (uniform attention: {float(one['entropy_uniform']):.2f}).",
         value=measured,
         expected=predicted,
         evidence=f"Entropy of attention over draws of the fitted Gaussian. {FIT}",
@@ -110,20 +112,20 @@ def _tails(result: xr.Dataset) -> Iterator[Finding]:
 
 
 def _information(result: xr.Dataset) -> Iterator[Finding]:
-    """Where neighbouring tokens say most about each other, beyond what their places say."""
-    excess = (result["information"] - result["information_chance"]).isel(distance=0)
+    """Where neighboring tokens say most about each other, beyond what their places say."""
+    excess = (result["information"] - result["information_null"]).isel(distance=0)
     if not bool(np.isfinite(excess).any()):
         return
     one = result.isel({LAYER: int(np.nanargmax(excess.values))})
-    told, places = one["information"].values, one["information_chance"].values
+    told, places = one["information"].values, one["information_null"].values
     yield Finding(
         LENS,
-        f"Neighbouring tokens say most about each other in what layer {int(one[LAYER])} reads: {told[0]:.2f} nats or "
-        f"more, of which their places alone give {places[0]:.2f}; at a distance of {int(one['distance'][-1])} it is "
-        f"{told[-1]:.2f} and {places[-1]:.2f}.",
+        f"Neighboring tokens share most information in what layer {int(one[LAYER])} reads: at least {told[0]:.2f} nats "
+        f"({places[0]:.2f} expected from their positions alone); {told[-1]:.2f} ({places[-1]:.2f}) at a distance of "
+        f"{int(one['distance'][-1])}.",
         value=float(told[0]),
         expected=float(places[0]),
-        evidence="Gaussian mutual information of the leading components, corrected for bias; by chance: tokens of "
+        evidence="Gaussian mutual information of the leading components, corrected for bias. Null: tokens of "
         "different sequences, as far apart.",
         figure="Information between tokens",
         weight=0.3,
@@ -132,6 +134,6 @@ def _information(result: xr.Dataset) -> Iterator[Finding]:
 
 _PAIR_WORDS = {
     "self": "tokens with themselves",
-    "neighbour": "neighbours",
+    "neighbor": "neighbors",
     "unrelated": "unrelated tokens",
 }

@@ -1,7 +1,7 @@
 r"""Pairs of a query and a key whose logit is looked at, and the Gaussian fitted to them.
 
 - self: a token with itself;
-- neighbour: with the token one before it;
+- neighbor: with the token one before it;
 - unrelated: with a token of another sequence, half a sequence away. In a rotary model these are taken at several
   distances, and their logits together are a mixture over distances.
 
@@ -20,8 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-SELF, NEIGHBOUR, UNRELATED = "self", "neighbour", "unrelated"
-PAIRS = (SELF, NEIGHBOUR, UNRELATED)
+from headspan.lenses.gaussian.schema import PAIRS
+
+SELF, NEIGHBOR, UNRELATED = PAIRS
 DISTANCES = (2, 4, 8, 16, 32)
 """Distances at which unrelated pairs of a rotary model are taken, as far as the sequences reach."""
 
@@ -39,7 +40,7 @@ class QueriesAndKeys:
     def pairs(self, kind: str) -> QueriesAndKeys:
         """The queries and keys of all pairs of a kind, a pair at each position."""
         q, k = self.q, self.k
-        if kind == NEIGHBOUR:
+        if kind == NEIGHBOR:
             return QueriesAndKeys(q[:, :, 1:], k[:, :, :-1])
         if kind == UNRELATED:
             # Neither words nor places go together.
@@ -51,7 +52,7 @@ def distances(kind: str, rotary: bool, length: int) -> tuple[int, ...]:
     """Positions from key to query at which the logits of a kind of pair are taken."""
     if kind == SELF or not rotary:
         return (0,)
-    if kind == NEIGHBOUR:
+    if kind == NEIGHBOR:
         return (1,)
     return tuple(delta for delta in DISTANCES if delta < length)
 

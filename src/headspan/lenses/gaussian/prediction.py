@@ -1,9 +1,9 @@
 r"""What the Gaussian picture predicts of a layer's logits, beside the same moments of logits that were looked at.
 
-q R_delta k^T has the mean, variance, skewness and kurtosis that `gaussian.bilinear` gives for jointly Gaussian q and k;
-over positions and distances together it is a mixture, each as often as any other. The mean at a position needs no
+q R_delta k^T has the mean, variance, skewness and kurtosis that `distributions.bilinear` gives for jointly Gaussian q
+and k; over positions and distances together it is a mixture, each as often as any other. The mean at a position needs no
 Gaussian, nor does the variance for independent pairs: there the first two moments say all. What is put to the test is
-the variance for tokens with themselves and with neighbours, every kurtosis, and the entropy of attention.
+the variance for tokens with themselves and with neighbors, every kurtosis, and the entropy of attention.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def predicted_logits(moments: PairMoments, forms: list[Float[Tensor, "d_head d_h
     return LogitMoments(mean, variance.sqrt(), fourth / variance**2 - 3)
 
 
-def _nothing_for_nan(standardised: Tensor) -> Tensor:
+def _nothing_for_nan(standardized: Tensor) -> Tensor:
     """A constant has no skewness or kurtosis, and its central moments are 0."""
-    return torch.nan_to_num(standardised, nan=0.0)
+    return torch.nan_to_num(standardized, nan=0.0)
 
 
 def measured_logits(parts: list[Float[Tensor, "head n"]]) -> LogitMoments:

@@ -1,28 +1,122 @@
-"""What a model does when its weights are changed. `compute` is the lens, the rest its parts and tables."""
+"""What a model does when its weights are changed."""
 
-from headspan.lenses.intervene.lens import compute
-from headspan.lenses.intervene.settings import (
-    UNMODIFIED,
-    Setting,
-    alpha_grid,
-    default_settings,
-    parsed_grid,
-    parsed_removal,
-    setting,
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+from headspan.dims import ATTENTION
+from headspan.result import Lens
+
+if TYPE_CHECKING:
+    from headspan.lenses.intervene.settings import Setting
+    from headspan.lenses.run import Opening
+    from headspan.result import Result
+
+LENS = Lens(
+    name="intervene",
+    title="What happens when weights change",
+    summary="attention, perplexity and continuation with the spectra of queries and keys scaled and with random "
+    "weights, beside the unmodified model",
+    package=__name__,
+    chapter="Behavior",
+    order=53,
+    needs=ATTENTION,
+    runs=True,
 )
-from headspan.lenses.intervene.tables import as_json, layer_table, setting_table, table
 
-__all__ = [
-    "UNMODIFIED",
-    "Setting",
-    "alpha_grid",
-    "as_json",
-    "compute",
-    "default_settings",
-    "layer_table",
-    "parsed_grid",
-    "parsed_removal",
-    "setting",
-    "setting_table",
-    "table",
-]
+
+def intervene(
+    model: Any,
+    prompt: str | Sequence[int] | None = None,
+    *,
+    scale_qk: float | Sequence[float] | None = None,
+    alphas: str | Sequence[float] | None = None,
+    rank_qk: int | Sequence[int] | None = None,
+    flatten_qk: bool = False,
+    rotate_qk: bool = False,
+    randomize: bool = False,
+    randomize_attention: bool = False,
+    ablate_head: str | Sequence[str] | None = None,
+    mean: bool = False,
+    ablate_subspace: str | Sequence[str] | None = None,
+    swap: str | Sequence[str] | None = None,
+    heads: str | Sequence[str] | None = None,
+    together: bool = False,
+    settings: Sequence[Setting] | None = None,
+    length: int = 40,
+    truncate: bool = False,
+    seed: int = 0,
+    **opening: Unpack[Opening],
+) -> Result:
+    """Attention, perplexity and continuation under changes of the weights, the unmodified model first.
+
+    Without any change named: alphas from 1/4 to 4, random attention, random weights. The model is as before afterwards,
+    bit for bit.
+
+    Parameters
+    ----------
+    model
+        Anything `headspan.open` takes, or what it returned; it needs `transformers` to run.
+    prompt
+        Text, or token ids; by default the beginning of a story, or random tokens where the tokenizer cannot spell it.
+    scale_qk, alphas
+        Singular values of W_Q and W_K times this, one or several; `alphas` as a grid `low:high:count`, even in the log.
+    rank_qk, flatten_qk, rotate_qk
+        W_Q and W_K truncated to a rank; all singular values of a head alike; random singular vectors, same values.
+    randomize, randomize_attention
+        All weights, or those of the attention, as before training.
+    ablate_head, mean
+        Heads such as L5H1 that write nothing, or with `mean` their mean over the prompt.
+    ablate_subspace
+        L1H0.K-L0H3.O: what L1H0 reads through K without what L0H3 writes; one or several.
+    swap
+        Two heads in each other's place: "L0H1,L1H2", or a pair.
+    heads
+        Only these heads for the changes of W_Q and W_K.
+    together
+        All changes at once, not one after another.
+    settings
+        More settings, as objects (`headspan.lenses.intervene.settings.setting`).
+    length
+        Tokens to write on, greedily; 0 for none. An encoder writes none.
+    truncate
+        Cut a prompt that exceeds the context.
+    seed
+        Of random weights and random tokens.
+    **opening
+        `stack`, `dtype`, `device`, `config`, `progress`, `time_limit`.
+
+    Returns
+    -------
+    Result
+        `entropy`, `relative_entropy`, `kl`, `jsd`, `self_mass`, `argmax_mass [head, setting]`,
+        `averaged_relative_entropy [setting, layer]`, and `alpha`, `perplexity`, `continuation`, `notes [setting]`;
+        under the null, uniform attention, the masses are `self_mass_null` and `argmax_mass_null`.
+
+    >>> import headspan
+    >>> result = headspan.intervene("demo", "abcabcabc", scale_qk=2.0, length=0)
+    >>> result["setting"].values.tolist()
+    ['unmodified', 'alpha 2']
+    """
+    from headspan.lenses.intervene.settings import Changes
+    from headspan.lenses.run import run
+
+    changes: dict[str, Any] = {
+        "scale_qk": scale_qk,
+        "alphas": alphas,
+        "rank_qk": rank_qk,
+        "flatten_qk": flatten_qk,
+        "rotate_qk": rotate_qk,
+        "randomize": randomize,
+        "randomize_attention": randomize_attention,
+        "ablate_head": ablate_head,
+        "mean": mean,
+        "ablate_subspace": ablate_subspace,
+        "swap": swap,
+        "heads": heads,
+        "together": together,
+    }
+    Changes.of(**changes)
+    options = {"settings": settings, "length": length, "truncate": truncate, "seed": seed}
+    return run(LENS, [model], {"prompt": prompt, **options, **changes}, opening)

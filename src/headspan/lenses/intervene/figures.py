@@ -7,16 +7,18 @@ import plotly.graph_objects as go
 import xarray as xr
 from plotly.subplots import make_subplots
 
+from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, GREEN, ORANGE, VERMILION, styled
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def figures(result: xr.Dataset) -> dict[str, go.Figure]:
+def figures(result: Result) -> dict[str, go.Figure]:
     """All figures that this result has the numbers for."""
-    drawn = {"Entropy by layer": entropy_by_layer(result)}
-    if int(np.isfinite(result["alpha"].values).sum()) > 2:
-        drawn["Against alpha"] = alpha_sweep(result)
+    grid = result.grid()
+    drawn = {"Entropy by layer": entropy_by_layer(grid)}
+    if int(np.isfinite(grid["alpha"].values).sum()) > 2:
+        drawn["Against alpha"] = alpha_sweep(grid)
     return drawn
 
 
@@ -54,16 +56,16 @@ def alpha_sweep(result: xr.Dataset) -> go.Figure:
     for name, values, color, dash in lines:
         trace = go.Scatter(x=chosen["alpha"].values, y=values.values, name=name, mode="lines+markers")
         figure.add_trace(trace.update(line={"color": color, "dash": dash}), 1, 1)
-    figure.add_hline(y=float(result["self_mass_chance"]), line={"color": CHANCE, "dash": "dot"}, row=1, col=1)
+    figure.add_hline(y=float(result["self_mass_null"]), line={"color": CHANCE, "dash": "dot"}, row=1, col=1)
     perplexity = go.Scatter(x=chosen["alpha"].values, y=chosen["perplexity"].values, mode="lines+markers")
     figure.add_trace(perplexity.update(line={"color": ORANGE}, showlegend=False, name="perplexity"), 1, 2)
     # Written out: a logarithmic axis would name its ticks 2 and 5 between the powers of ten.
-    ticks = [alpha for alpha in (0.125, 0.25, 0.5, 1, 2, 4, 8) if _within(alpha, chosen["alpha"].values)]
+    ticks = [alpha for alpha in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0) if _within(alpha, chosen["alpha"].values)]
     figure.update_xaxes(type="log", title_text="alpha", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
     figure.update_yaxes(range=[-0.02, 1.05], row=1, col=1)
     figure.update_yaxes(type="log", row=1, col=2)
     figure.update_layout(legend={"y": -0.22})
-    return styled(figure, "Singular values of W<sub>Q</sub> and W<sub>K</sub> times alpha; grey: uniform", 400)
+    return styled(figure, "Singular values of W<sub>Q</sub> and W<sub>K</sub> times alpha; gray: uniform", 400)
 
 
 def _within(alpha: float, alphas: np.ndarray) -> bool:

@@ -8,27 +8,29 @@ import numpy as np
 import xarray as xr
 
 from headspan.finding import Finding
-from headspan.lenses.intervene import UNMODIFIED
+from headspan.lenses.intervene.schema import UNMODIFIED
+from headspan.result import Result
 
 LENS = "intervene"
 
 
-def findings(result: xr.Dataset) -> list[Finding]:
+def findings(result: Result) -> list[Finding]:
     """Entropy against alpha, where upscaled attention goes, averaging of heads, and damage by the other settings."""
-    return [*_entropy(result), *_destination(result), *_averaging(result), *_damage(result)]
+    data = result.dataset()
+    return [*_entropy(data), *_destination(data), *_averaging(data), *_damage(data)]
 
 
-def _scaled(result: xr.Dataset) -> xr.Dataset:
+def _scaled(data: xr.Dataset) -> xr.Dataset:
     """Settings that scale all heads, by ascending alpha; a grid may hold alpha 1 beside the unmodified model."""
-    alpha, first = np.unique(result["alpha"].values, return_index=True)
-    return result.isel(setting=first[np.isfinite(alpha)])
+    alpha, first = np.unique(data["alpha"].values, return_index=True)
+    return data.isel(setting=first[np.isfinite(alpha)])
 
 
-def _entropy(result: xr.Dataset) -> Iterator[Finding]:
-    scaled = _scaled(result)
+def _entropy(data: xr.Dataset) -> Iterator[Finding]:
+    scaled = _scaled(data)
     if scaled.sizes["setting"] < 3:
         return
-    entropy = scaled["relative_entropy"].mean(("layer", "head")).values
+    entropy = scaled["relative_entropy"].mean("head").values
     falls = bool((np.diff(entropy) < 0).all())
     low, high = float(scaled["alpha"].values[0]), float(scaled["alpha"].values[-1])
     yield Finding(
@@ -37,14 +39,14 @@ def _entropy(result: xr.Dataset) -> Iterator[Finding]:
         f"{low:g}, {entropy[-1]:.2f} at {high:g}, {'falling throughout' if falls else 'not falling at every step'}.",
         value=float(entropy[-1]),
         expected=1.0,
-        evidence="Mean over heads and queries; logits are multiplied by alpha^2. Chance: uniform attention.",
+        evidence="Mean over heads and queries; logits are multiplied by alpha^2. Null: uniform attention.",
         figure="Against alpha",
         weight=0.4,
     )
 
 
-def _destination(result: xr.Dataset) -> Iterator[Finding]:
-    scaled = _scaled(result)
+def _destination(data: xr.Dataset) -> Iterator[Finding]:
+    scaled = _scaled(data)
     alpha = scaled["alpha"].values
     if not len(alpha) or alpha[-1] <= 1 or UNMODIFIED not in scaled["setting"].values:
         return
@@ -58,15 +60,15 @@ def _destination(result: xr.Dataset) -> Iterator[Finding]:
         f"Scaled up to alpha {float(alpha[-1]):g}, attention goes to each row's largest entry ({largest[0]:.2f} to "
         f"{largest[1]:.2f}), {verdict} the token itself ({own[0]:.2f} to {own[1]:.2f}).",
         value=own[1],
-        expected=float(result["self_mass_chance"]),
-        evidence="Mean mass over layers, heads and queries. Chance: self mass of uniform attention.",
+        expected=float(data["self_mass_null"]),
+        evidence="Mean mass over layers, heads and queries. Null: uniform attention.",
         figure="Against alpha",
         weight=0.5,
     )
 
 
-def _averaging(result: xr.Dataset) -> Iterator[Finding]:
-    plain = result.sel(setting=UNMODIFIED)
+def _averaging(data: xr.Dataset) -> Iterator[Finding]:
+    plain = data.sel(setting=UNMODIFIED)
     single, mean = float(plain["relative_entropy"].mean()), float(plain["averaged_relative_entropy"].mean())
     yield Finding(
         LENS,
@@ -78,9 +80,9 @@ def _averaging(result: xr.Dataset) -> Iterator[Finding]:
     )
 
 
-def _damage(result: xr.Dataset) -> Iterator[Finding]:
-    plain = float(result["perplexity"].sel(setting=UNMODIFIED))
-    rest = result.isel(setting=np.flatnonzero(~np.isfinite(result["alpha"].values)))
+def _damage(data: xr.Dataset) -> Iterator[Finding]:
+    plain = float(data["perplexity"].sel(setting=UNMODIFIED))
+    rest = data.isel(setting=np.flatnonzero(~np.isfinite(data["alpha"].values)))
     for name in rest["setting"].values:
         here = rest.sel(setting=name)
         perplexity = float(here["perplexity"])
@@ -91,6 +93,6 @@ def _damage(result: xr.Dataset) -> Iterator[Finding]:
             f"divergence (at most 0.693){losing}.",
             value=float(here["jsd"].mean()),
             expected=0.0,
-            evidence=f"Mean over layers, heads and queries of {result.attrs['n_tokens']} tokens.",
+            evidence=f"Mean over layers, heads and queries of {data.attrs['n_tokens']} tokens.",
             weight=0.2,
         )

@@ -1,24 +1,31 @@
-"""Which changes to look at: by default the spectra of all queries and keys scaled, and random weights beside them."""
+"""Which changes to look at: by default the spectra of all queries and keys scaled, and random weights beside them.
+
+`Changes` holds what a call asks for; what can be checked without the model is checked there. `Changes.settings` makes
+the interventions, which need the model's weights.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from headspan.dims import Role
-from headspan.errors import ShapeError
-from headspan.runtime import RunnableModel
+from headspan.dims import ROLES, Role
+from headspan.errors import ArgumentError
+from headspan.runtime import Prompt, RunnableModel
 from headspan.runtime.interventions import (
+    AblatedHeads,
+    HeadSpectra,
     Intervention,
     Reinitialized,
     ScaledLogits,
+    SwappedHeads,
     WithoutSubspace,
     head_space,
+    mean_values,
 )
-from headspan.runtime.interventions.head_parameters import Label
 
-UNMODIFIED = "unmodified"
 DEFAULT_ALPHAS = (0.25, 0.5, 1 / math.sqrt(2), math.sqrt(2), 2.0, 4.0)
 
 
@@ -46,10 +53,106 @@ def default_settings(seed: int = 0) -> tuple[Setting, ...]:
     return (*(setting(ScaledLogits(alpha)) for alpha in DEFAULT_ALPHAS), *map(setting, random))
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What a call of the lens asks for; `Changes.of` reads its arguments."""
+
+    scales: tuple[float, ...] = ()
+    ranks: tuple[int, ...] = ()
+    flatten: bool = False
+    rotate: bool = False
+    randomize: bool = False
+    randomize_attention: bool = False
+    ablated: tuple[str, ...] = ()
+    mean: bool = False
+    removals: tuple[Removal, ...] = ()
+    swapped: tuple[str, ...] = ()
+    heads: tuple[str, ...] | None = None
+    together: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        scale_qk: Any = None,
+        alphas: Any = None,
+        rank_qk: Any = None,
+        flatten_qk: bool = False,
+        rotate_qk: bool = False,
+        randomize: bool = False,
+        randomize_attention: bool = False,
+        ablate_head: Any = None,
+        mean: bool = False,
+        ablate_subspace: Any = None,
+        swap: Any = None,
+        heads: Any = None,
+        together: bool = False,
+    ) -> Changes:
+        """From the arguments of `headspan.intervene`, where one of a kind may be given as such."""
+        grid = parsed_grid(alphas) if isinstance(alphas, str) else _several(alphas)
+        swapped = () if swap is None else _listed(swap)
+        if swap is not None and len(swapped) != 2:
+            raise ArgumentError(f"swap={swap!r} are not two heads; write them like L0H1,L1H2")
+        return cls(
+            scales=(*_several(scale_qk), *grid),
+            ranks=_several(rank_qk),
+            flatten=flatten_qk,
+            rotate=rotate_qk,
+            randomize=randomize,
+            randomize_attention=randomize_attention,
+            ablated=_several(ablate_head),
+            mean=mean,
+            removals=tuple(parsed_removal(text) for text in _several(ablate_subspace)),
+            swapped=swapped,
+            heads=None if heads is None else _listed(heads),
+            together=together,
+        )
+
+    def settings(self, model: RunnableModel, prompt: Prompt, seed: int) -> tuple[Setting, ...]:
+        """One setting for each change, or one for all together; none where none was asked for."""
+        made = [*self._of_spectra(model, seed), *self._of_heads(model, prompt)]
+        if not made:
+            return ()
+        return (setting(*made),) if self.together else tuple(setting(each) for each in made)
+
+    def _of_spectra(self, model: RunnableModel, seed: int) -> list[Intervention]:
+        """Changes of spectra and random weights; matrices are decomposed once for all of them."""
+        made: list[Intervention] = [ScaledLogits(alpha, self.heads) for alpha in self.scales]
+        if self.ranks or self.flatten or self.rotate:
+            spectra = HeadSpectra.of(model, ("Q", "K"), self.heads)
+            made += [spectra.truncated(rank) for rank in self.ranks]
+            made += [spectra.flattened()] if self.flatten else []
+            made += [spectra.with_random_bases(seed)] if self.rotate else []
+        made += [Reinitialized(seed, attention_only=True)] if self.randomize_attention else []
+        return made + ([Reinitialized(seed)] if self.randomize else [])
+
+    def _of_heads(self, model: RunnableModel, prompt: Prompt) -> list[Intervention]:
+        made: list[Intervention] = []
+        if self.ablated:
+            means = mean_values(model, prompt.tokens) if self.mean else None
+            made.append(AblatedHeads(self.ablated, means))
+        made += [removal.of(model) for removal in self.removals]
+        return made + ([SwappedHeads(*self.swapped)] if self.swapped else [])
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """None, one or several as a tuple."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str | int | float) else tuple(value)
+
+
+def _listed(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Heads from text that separates them by commas, or from a sequence."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return tuple(value)
+
+
 def alpha_grid(low: float, high: float, count: int) -> tuple[float, ...]:
     """`count` alphas from low to high, evenly spaced in their logarithm."""
     if not (0 < low <= high < math.inf) or count < 2:
-        raise ShapeError(f"a grid of alphas needs 0 < low <= high and at least 2 steps, found {low}:{high}:{count}")
+        raise ArgumentError(f"a grid of alphas needs 0 < low <= high and at least 2 steps, found {low}:{high}:{count}")
     step = math.log(high / low) / (count - 1)
     return tuple(low * math.exp(step * place) for place in range(count))
 
@@ -60,41 +163,48 @@ def parsed_grid(text: str) -> tuple[float, ...]:
     try:
         low, high, count = float(parts[0]), float(parts[1]), int(parts[2])
     except (ValueError, IndexError):
-        raise ShapeError(f"{text!r} is not a grid of alphas; write it like 0.25:4:9") from None
+        raise ArgumentError(f"{text!r} is not a grid of alphas; write it like 0.25:4:9") from None
     if len(parts) > 3:
-        raise ShapeError(f"{text!r} is not a grid of alphas; write it like 0.25:4:9")
+        raise ArgumentError(f"{text!r} is not a grid of alphas; write it like 0.25:4:9")
     return alpha_grid(low, high, count)
 
 
-def parsed_removal(model: RunnableModel, text: str) -> WithoutSubspace:
+@dataclass(frozen=True)
+class Removal:
+    """What one head reads (or writes) through a role, without the space that another head reads or writes."""
+
+    head: str
+    role: Role
+    other: str
+    space: Role
+
+    def of(self, model: RunnableModel) -> WithoutSubspace:
+        """The intervention in a model."""
+        return WithoutSubspace(
+            self.head, self.role, head_space(model, self.other, self.space), f"{self.other}.{self.space}"
+        )
+
+
+def parsed_removal(text: str) -> Removal:
     """A removal from `L1H0.K-L0H3.O`: what L1H0 reads through K, without the space that L0H3 writes into."""
     whose, dash, what = text.partition("-")
-    if not dash:
-        raise ShapeError(_removal_words(text))
-    (head, role), (other, space) = _part(whose, text), _part(what, text)
-    return WithoutSubspace(head, role, head_space(model, other, space), f"{other}.{space}")
-
-
-def _part(text: str, whole: str) -> tuple[Label, Role]:
-    head, dot, role = text.strip().rpartition(".")
-    roles: dict[str, Role] = {"Q": "Q", "K": "K", "V": "V", "O": "O"}
-    if not dot or role.upper() not in roles:
-        raise ShapeError(_removal_words(whole))
-    return head, roles[role.upper()]
-
-
-def _removal_words(text: str) -> str:
-    return (
-        f"{text!r} names no subspace of a head; write it like L1H0.K-L0H3.O: from what L1H0's K reads, what L0H3 writes"
-    )
+    parts = [part.strip().rpartition(".") for part in (whose, what)]
+    roles = [next((role for role in ROLES if role == name.upper()), None) for _, _, name in parts]
+    (head, other), (role, space) = (parts[0][0], parts[1][0]), roles
+    if not dash or not head or not other or role is None or space is None:
+        raise ArgumentError(
+            f"{text!r} names no subspace of a head; write it like L1H0.K-L0H3.O: from what L1H0's K reads, what L0H3 "
+            "writes"
+        )
+    return Removal(head, role, other, space)
 
 
 def checked_settings(settings: Sequence[Setting]) -> tuple[Setting, ...]:
     """The settings, with names that differ."""
     if not settings:
-        raise ShapeError("no intervention was asked for; name at least one")
+        raise ArgumentError("no intervention was asked for; name at least one")
     names = [each.name for each in settings]
     again = next((name for name in names if names.count(name) > 1), None)
     if again is not None:
-        raise ShapeError(f"the intervention {again!r} was asked for twice")
+        raise ArgumentError(f"the intervention {again!r} was asked for twice")
     return tuple(settings)

@@ -111,13 +111,13 @@ def _stored_tables(heads: Heads) -> tuple[dict[str, Tensor], list[str]]:
     """The tables that are there, positions first, and why one is not."""
     stored, rows, left_out = heads.reader.stored, {}, []
     if "W_pos" in stored.parts:
-        rows["P"] = heads.W_pos
+        rows["P"] = heads.table("W_pos")
     elif stored.stack.position_table is None:
         left_out.append(f"position analyses: no learned position table ({stored.stack.positions} positions)")
     else:
         left_out.append(f"position analyses: '{stored.stack.position_table.names[0]}' is not in this checkpoint")
     if "W_E" in stored.parts:
-        rows["E"] = heads.W_E
+        rows["E"] = heads.table("W_E")
     elif stored.stack.tokens is None:
         left_out.append(f"token analyses: a {heads.checkpoint.family} {stored.stack.name} has no token table")
     else:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from headspan.errors import ArgumentError, MemoryBudgetError
 from headspan.heads import HeadBlock, Heads
-from headspan.heads.bilinear import bilinear_factors
+from headspan.heads.logits import bilinear_factors
 from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import computing_dtype
 from headspan.subspaces import Factored, Subspace, default_tolerance, intersection, orthonormal_basis, subspace_sum

@@ -1,6 +1,87 @@
-"""Whether geometry predicts behaviour. `compute` is the lens, the rest its parts and tables."""
+"""Whether geometry predicts behavior: null spaces, distances of heads, and messages between them, put to the test."""
 
-from headspan.lenses.validate.lens import compute
-from headspan.lenses.validate.tables import as_json, distance_table, invariance_table, pairs, ranking, table
+from __future__ import annotations
 
-__all__ = ["as_json", "compute", "distance_table", "invariance_table", "pairs", "ranking", "table"]
+from typing import TYPE_CHECKING, Any, Unpack
+
+from headspan.dims import ATTENTION
+from headspan.errors import ArgumentError
+from headspan.result import Lens
+
+if TYPE_CHECKING:
+    from headspan.lenses.run import Opening
+    from headspan.result import Result
+
+LENS = Lens(
+    name="validate",
+    title="Does geometry predict behavior?",
+    summary="null spaces, distances of heads and messages between them, each held against what the running model does",
+    package=__name__,
+    chapter="Behavior",
+    order=90,
+    needs=ATTENTION,
+    one_stream=True,
+    runs=True,
+    on_request="takes minutes",
+)
+
+
+def validate(
+    model: Any,
+    *,
+    tokens: Any = None,
+    buffers: str | None = None,
+    count: int = 8,
+    length: int = 48,
+    strong: int = 10,
+    random: int = 30,
+    controls: int = 4,
+    permutations: int = 999,
+    seed: int = 0,
+    **opening: Unpack[Opening],
+) -> Result:
+    """Geometry held against the behavior of the running model.
+
+    Parameters
+    ----------
+    model
+        Anything `headspan.open` takes, or what it returned; it must be one that `transformers` runs.
+    tokens
+        Sequences of token ids of equal length to measure on, in place of `buffers`.
+    buffers, count, length
+        Kind (`sampled` from the model, or `repeated` random tokens), number and length of token buffers.
+    strong, random, controls
+        Per pairing, how many of the strongest pairs by each score (weak ones match them) and how many random pairs are
+        tested for cause, and how many control removals each gets.
+    permutations
+        Of the Mantel test, and draws of the bootstraps; at least 99.
+    seed
+        Random seed of everything drawn.
+    **opening
+        `stack`, `fold` (of the weights whose scores are tested), `dtype`, `device`, `progress`, `time_limit`.
+
+    Returns
+    -------
+    Result
+        Nodes `invariance` [head], `distance` [head, peer], `cause` [pair] and `ranking` [row], each where it applies;
+        the attribute `<node>_obstacle` says why another does not.
+
+    >>> import headspan
+    >>> options = {"count": 2, "length": 12, "strong": 1, "random": 5, "controls": 1, "permutations": 99}
+    >>> result = headspan.validate("demo", **options)
+    >>> bool((result["invariance"].query_null < 1e-4).all())
+    True
+    """
+    from headspan.lenses.run import run
+
+    options = {"count": count, "strong": strong, "random": random, "controls": controls}
+    for name, value in options.items():
+        if value < 1:
+            raise ArgumentError(f"{name} = {value} is too few; it is at least 1")
+    if length < 4 or permutations < 99:
+        raise ArgumentError(f"length = {length} is at least 4, permutations = {permutations} at least 99")
+    if buffers not in (None, "sampled", "repeated"):
+        raise ArgumentError(f"buffers = {buffers!r} is not known; it is sampled or repeated")
+    options |= {"length": length, "permutations": permutations, "seed": seed}
+    more = {"tokens": tokens, "buffers": buffers, "fold": opening.get("fold", "none")}
+    return run(LENS, [model], {**options, **more}, opening)

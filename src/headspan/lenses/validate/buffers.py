@@ -1,4 +1,4 @@
-"""Token buffers to measure behaviour on: what the model itself writes, or random segments said twice."""
+"""Token buffers to measure behavior on: what the model itself writes, or repeated random tokens."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headspan.errors import ShapeError, UnsupportedModel
+from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.runtime import RunnableModel
 from headspan.runtime.detectors import plain_tokens, repeated_tokens, surrounding_tokens
-from headspan.runtime.generation import end_tokens
+from headspan.runtime.prompt import end_tokens
 
 KINDS = ("sampled", "repeated")
 
@@ -34,9 +34,7 @@ def token_buffers(
     """
     chosen = kind or ("sampled" if model.writes else "repeated")
     if chosen not in KINDS:
-        raise ShapeError(f"buffers are {' or '.join(KINDS)}, found {chosen!r}")
-    if count < 1 or length < 4:
-        raise ShapeError(f"at least 1 buffer of at least 4 tokens is needed, found {count} of {length}")
+        raise ArgumentError(f"buffers = {chosen!r} is not known; it is {' or '.join(KINDS)}")
     room = length if model.max_context is None else min(length, model.max_context)
     if chosen == "repeated":
         edges = sum(map(len, surrounding_tokens(model)))

@@ -27,9 +27,9 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from headspan.lenses.intervene.divergence import full_logs, js_rows
 from headspan.lenses.validate.selection import SCORES, Pair
 from headspan.runtime import Forward, RunnableModel, forward
+from headspan.runtime.divergence import full_logs, js_rows
 from headspan.runtime.interventions import head_space, intervened
 from headspan.runtime.interventions.messages import (
     Message,
@@ -56,27 +56,27 @@ def causal_effects(
     generator = torch.Generator().manual_seed(seed)
     rows = []
     for pair in pairs:
-        progress(f"{pair.source} to {pair.target} through {pair.role}")
-        if pair.target.layer not in streams:
-            streams[pair.target.layer] = NormedStream.of(plain, pair.target.layer)
-        rows.append(_row(plain, streams[pair.target.layer], pair, controls, generator))
+        progress(f"{pair.src} to {pair.dst} through {pair.role}")
+        if pair.dst.layer not in streams:
+            streams[pair.dst.layer] = NormedStream.of(plain, pair.dst.layer)
+        rows.append(_row(plain, streams[pair.dst.layer], pair, controls, generator))
     return pd.DataFrame(rows)
 
 
 def _row(plain: Forward, stream: NormedStream, pair: Pair, controls: int, generator: torch.Generator) -> dict[str, Any]:
     model = plain.model
-    message = arriving_message(plain, stream, pair.source)
-    read = readable_part(message, head_space(model, pair.target, pair.role))
+    message = arriving_message(plain, stream, pair.src)
+    read = readable_part(message, head_space(model, pair.dst, pair.role))
     energy, total = float(read.square().sum()), float(message.square().sum())
     pattern, loss = _effect(plain, pair, read)
-    space = stream.write_space(model, pair.source)
+    space = stream.write_space(model, pair.src)
     others = [_effect(plain, pair, control_part(message, space, energy, generator)) for _ in range(controls)]
     control_pattern, control_loss = (float(np.mean([each[i] for each in others])) for i in (0, 1))
     control_size = float(np.mean([abs(each[1]) for each in others]))
     return {
         "pairing": pair.pairing,
-        "source": str(pair.source),
-        "target": str(pair.target),
+        "src": str(pair.src),
+        "dst": str(pair.dst),
         "chosen": pair.chosen,
         "drawn": pair.drawn,
         **dict(zip(SCORES, pair.scores, strict=True)),
@@ -94,7 +94,7 @@ def _row(plain: Forward, stream: NormedStream, pair: Pair, controls: int, genera
 def _effect(plain: Forward, pair: Pair, removed: Message) -> tuple[float, float]:
     """Change of the target's pattern and of the loss when something is taken from what the target reads."""
     model = plain.model
-    with intervened(model, WithoutMessage(pair.target, pair.role, removed)):
+    with intervened(model, WithoutMessage(pair.dst, pair.role, removed)):
         run = forward(model, plain.tokens)
     scored = model.causal and run.logits is not None
     return pattern_change(run, plain, pair), run.loss() - plain.loss() if scored else math.nan
@@ -104,9 +104,9 @@ def pattern_change(run: Forward, plain: Forward, pair: Pair) -> float:
     """Mean Jensen-Shannon divergence of the target's rows, in nats; of all its readers where it is a kv head."""
     if pair.role == "V":
         return math.nan
-    model, place = plain.model, plain.model.layers.index(pair.target.layer)
-    group = model.n_heads // model.stack.n_kv_heads if pair.target.kv else 1
-    heads = slice(pair.target.head * group, (pair.target.head + 1) * group)
+    model, place = plain.model, plain.model.layers.index(pair.dst.layer)
+    group = model.n_heads // model.stack.n_kv_heads if pair.dst.kv else 1
+    heads = slice(pair.dst.head * group, (pair.dst.head + 1) * group)
     first = 1 if model.causal else 0
     after, before = (full_logs(each, place)[:, heads, first:] for each in (run, plain))
     return float(js_rows(before, after).mean())

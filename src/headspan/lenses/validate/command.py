@@ -2,110 +2,65 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from headspan.cli import arguments as shared
-from headspan.cli.delivery import delivery, figures_page
-from headspan.cli.figure_files import image_files
+from headspan.command import RUN, Command, Facts, Option, Rows
 
 if TYPE_CHECKING:
-    import xarray as xr
+    from headspan.result import Result
 
 SHOWN = 12
+COMMAND = Command(
+    "Test the geometry of a model on its behavior: null spaces, distances of heads, and messages between them.",
+    RUN,
+    options={
+        "buffers": Option("Tokens to measure on: sampled from the model (default), or repeated random tokens."),
+        "count": Option("How many buffers of tokens."),
+        "length": Option("Tokens of a buffer."),
+        "strong": Option("Pairs per pairing and score, strongest first; weak ones match."),
+        "random": Option("Random pairs per pairing."),
+        "controls": Option("Control removals per pair."),
+        "permutations": Option("Of the Mantel test; also draws of bootstraps."),
+    },
+    python_only=frozenset({"tokens"}),
+)
 
 
-def validate(
-    model: shared.Model,
-    buffers: Annotated[
-        str | None,
-        typer.Option(help="Tokens to measure on: sampled from the model (default), or random ones repeated."),
-    ] = None,
-    count: Annotated[int, typer.Option(help="How many buffers of tokens.")] = 8,
-    length: Annotated[int, typer.Option(help="Tokens of a buffer.")] = 48,
-    strong: Annotated[int, typer.Option(help="Pairs per pairing and score, strongest first; weak ones match.")] = 10,
-    random: Annotated[int, typer.Option(help="Random pairs per pairing.")] = 30,
-    controls: Annotated[int, typer.Option(help="Control removals per pair.")] = 4,
-    permutations: Annotated[int, typer.Option(help="Of the Mantel test; also draws of bootstraps.")] = 999,
-    dtype: Annotated[str, typer.Option(help="float32, or float64 for smaller rounding.")] = "float32",
-    fold: shared.Fold = "none",
-    seed: shared.Seed = 0,
-    output: shared.OutputOrPage = None,
-    figures: shared.Figures = None,
-    figure_format: shared.FigureFormat = "svg",
-    dark: shared.Dark = False,
-    as_json: shared.AsJSON = False,
-    config: shared.ConfigFile = None,
-    stack: shared.Stack = None,
-) -> None:
-    """Test the geometry of a model on its behaviour: null spaces, distances of heads, and messages between them."""
-    from headspan.cli.progress import steps
-    from headspan.lenses import validate as lens
-    from headspan.runtime import open_runnable
-
-    images = image_files(figures, figure_format, dark)
-    to = delivery("validate", output, images, as_json, more=figures_page("validate"))
-    running = open_runnable(model, config=config, stack=stack, dtype=dtype)
-    with steps() as progress:
-        result = lens.compute(
-            running,
-            buffers=buffers,
-            count=count,
-            length=length,
-            strong=strong,
-            random=random,
-            controls=controls,
-            permutations=permutations,
-            fold=fold,
-            seed=seed,
-            progress=progress,
-        )
-    to.deliver(result, lens, _print)
-
-
-def _print(result: xr.DataTree) -> None:
+def show(result: Result) -> Iterator[str | Rows | Facts]:
     """What each question found, and why another was not asked."""
-    from headspan.cli.tables import print_facts, print_records
-    from headspan.findings import findings_of
-    from headspan.lenses import validate as lens
-
-    document = lens.as_json(result)
-    print_facts(
-        [("", finding.statement) for finding in findings_of("validate", result)], "Does geometry predict behaviour?"
-    )
-    if "distance" in document:
-        rows = document["distance"]["layers"]
-        print_records("Distance of attention spaces against divergence of patterns", rows)
-    if "cause" in document:
-        rows = _rankings(document["cause"]["ranking"])
-        print_records("How scores rank the effects of a removed message: Spearman, 95% interval", rows)
-        strongest = sorted(document["cause"]["pairs"], key=lambda row: -(row["removed_share"] or 0.0))
-        rows = [_pair_row(row) for row in strongest[:SHOWN]]
-        print_records(f"Pairs whose message is read most, {len(rows)} of {len(strongest)}; changes in nats", rows)
+    yield Facts([("", finding.statement) for finding in result.findings], "Does geometry predict behavior?")
+    if "distance" in result:
+        rows = result.table("layers").to_dict("records")
+        yield Rows.of_records("Distance of attention spaces against divergence of patterns", rows)
+    if "cause" in result:
+        found = _rankings(result.table("rankings").dropna(subset="spearman").to_dict("records"))
+        yield Rows.of_records("How scores rank the effects of a removed message: Spearman, 95 % interval", found)
+        pairs = result.table("pairs").sort_values("removed_share", ascending=False, na_position="last")
+        rows = [_pair_row(row) for row in pairs.head(SHOWN).to_dict("records")]
+        yield Rows.of_records(f"Pairs whose message is read most, {len(rows)} of {len(pairs)}; changes in nats", rows)
     for name in ("invariance", "distance", "cause"):
-        reason = document["provenance"][f"{name}_obstacle"]
+        reason = result.attrs[f"{name}_obstacle"]
         if reason:
-            typer.echo(f"{name.capitalize()} does not apply to this model: {reason}.")
+            yield f"{name.capitalize()} does not apply to this model: {reason}."
 
 
-def _rankings(ranking: list[dict[str, Any]]) -> list[dict[str, str]]:
+def _rankings(ranking: list[dict[Any, Any]]) -> list[dict[str, str]]:
     """One row per pairing, sample and outcome, with both scores side by side."""
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for row in ranking:
         key = (row["pairing"], row["sample"], row["outcome"])
-        if row["spearman"] is not None:
-            named = dict(zip(("pairing", "pairs", "effect"), (key[0], key[1], key[2].replace("_", " ")), strict=True))
-            told = f"{row['spearman']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]"
-            rows.setdefault(key, {**named, "projection kernel": "-", "composition score": "-"})
-            rows[key][row["score"].replace("_", " ")] = told
+        named = {"pairing": key[0], "pairs": key[1], "effect": key[2].replace("_", " ")}
+        rows.setdefault(key, {**named, "projection kernel": "-", "composition score": "-"})
+        told = f"{row['spearman']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]"
+        rows[key][row["score"].replace("_", " ")] = told
     return list(rows.values())
 
 
-def _pair_row(row: dict[str, Any]) -> dict[str, str]:
+def _pair_row(row: dict[Any, Any]) -> dict[str, str]:
     """A tested pair with names and numbers short enough for a terminal."""
-    names = {"": "pairing", "from": "source", "to": "target", "pair": "chosen"}
+    names = {"": "pairing", "from": "src", "to": "dst", "pair": "chosen"}
     numbers = {"kernel": "projection_kernel", "read": "removed_share", "pattern": "pattern_change"}
     numbers |= {"(control)": "pattern_control", "loss": "loss_change", "(its)": "loss_control"}
-    told = {name: "-" if row[key] is None else f"{row[key]:.2g}" for name, key in numbers.items()}
+    told = {name: "-" if row[key] != row[key] else f"{row[key]:.2g}" for name, key in numbers.items()}
     return {**{name: str(row[key]) for name, key in names.items()}, **told}

@@ -1,7 +1,7 @@
-r"""Do heads whose attention spaces lie close attend alike? Rank correlation over the pairs of heads of a layer.
+"""Do heads whose attention spaces lie close attend alike? Rank correlation over the pairs of heads of a layer.
 
-1. Behaviour: the Jensen-Shannon divergence of two heads' attention rows, averaged over queries and token buffers.
-2. Geometry: the Grassmann distance of their attention spaces R_Q + R_K.
+1. Behavior: the Jensen-Shannon divergence of two heads' attention rows, averaged over queries and token buffers.
+2. Geometry: the Grassmann distance of their attention spaces R_Q + R_K, as the similarity lens measures it.
 3. Spearman's correlation of the two over all pairs, with Mantel's test (`headspan.statistics.rank_correlation`).
 """
 
@@ -14,13 +14,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.heads import Heads
-from headspan.lenses.intervene.divergence import full_logs, js_rows
-from headspan.lenses.similarity.spaces import space_blocks, space_choice
+from headspan.lenses.similarity import similarity
 from headspan.runtime import Forward
-from headspan.subspaces.distance_tables import distance_table
+from headspan.runtime.divergence import full_logs, js_rows
 
 Array = npt.NDArray[np.float64]
-MEMORY = 2**30
 
 
 def pattern_divergences(run: Forward, place: int) -> Float[Tensor, "head head"]:
@@ -38,9 +36,5 @@ def pattern_divergences(run: Forward, place: int) -> Float[Tensor, "head head"]:
 
 def space_distances(heads: Heads) -> list[Array]:
     """Grassmann distance of the attention spaces of every two heads, layer by layer."""
-    choice = space_choice(heads, "sum", None, None, None)
-    tables = []
-    for block in space_blocks(heads, choice, MEMORY):
-        for place in range(len(block.layers)):
-            tables.append(np.asarray(distance_table(block.attention[place], "grassmann", MEMORY)))
-    return tables
+    found = similarity(heads, distance="grassmann", across_layers=False, maps=False).grid()["layer_distance"]
+    return list(found.transpose("layer", "head", "peer").values)

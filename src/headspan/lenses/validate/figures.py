@@ -1,14 +1,13 @@
-"""Geometry against behaviour, drawn: distances and divergences, scores and effects, how well scores rank effects."""
+"""Geometry against behavior, drawn: distances and divergences, scores and effects, how well scores rank effects."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
-import xarray as xr
 from plotly.subplots import make_subplots
 
-from headspan.lenses.validate import pairs, ranking
+from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, GREEN, ORANGE, VERMILION, styled
 
 CHOSEN = {"strong": VERMILION, "weak": BLUE, "random": GREEN}
@@ -21,21 +20,21 @@ OUTCOMES = {
 SCORES = {"projection_kernel": (ORANGE, "projection kernel"), "composition_score": (BLUE, "composition score")}
 
 
-def figures(result: xr.DataTree) -> dict[str, go.Figure]:
+def figures(result: Result) -> dict[str, go.Figure]:
     """All figures that this result has the numbers for."""
     drawn = {}
     if "distance" in result:
-        drawn["Distance against behaviour"] = distance_scatter(result)
+        drawn["Distance against behavior"] = distance_scatter(result)
     if "cause" in result:
-        if pairs(result)["pattern_change"].notna().any():
+        if result.table("pairs")["pattern_change"].notna().any():
             drawn["Affinity against causal effect"] = cause_scatter(result)
         drawn["How scores rank effects"] = ranking_intervals(result)
     return drawn
 
 
-def distance_scatter(result: xr.DataTree) -> go.Figure:
-    """Every two heads of a layer: distance of their spaces, divergence of their patterns, coloured by layer."""
-    own = result["distance"].to_dataset()
+def distance_scatter(result: Result) -> go.Figure:
+    """Every two heads of a layer: distance of their spaces, divergence of their patterns, colored by layer."""
+    own = result.grid("distance")
     upper = np.triu_indices(own.sizes["head"], 1)
     figure = go.Figure()
     for place, layer in enumerate(own["layer"].values):
@@ -54,9 +53,9 @@ def distance_scatter(result: xr.DataTree) -> go.Figure:
     return styled(figure, title, 460)
 
 
-def cause_scatter(result: xr.DataTree) -> go.Figure:
+def cause_scatter(result: Result) -> go.Figure:
     """Projection kernel against the change of the target's pattern; a stem leads to the mean of its controls."""
-    table = pairs(result).dropna(subset=["pattern_change"])
+    table = result.table("pairs").dropna(subset=["pattern_change"])
     pairings = list(dict.fromkeys(table["pairing"]))
     figure = make_subplots(1, len(pairings), subplot_titles=pairings, horizontal_spacing=0.08)
     for column, pairing in enumerate(pairings, start=1):
@@ -66,7 +65,7 @@ def cause_scatter(result: xr.DataTree) -> go.Figure:
             here = own[own["chosen"] == kind]
             trace = go.Scatter(x=here["projection_kernel"], y=here["pattern_change"], name=kind, mode="markers")
             trace.update(marker={"color": color, "size": 8, "opacity": 0.85}, showlegend=column == 1, legendgroup=kind)
-            trace.update(customdata=here["source"] + " to " + here["target"])
+            trace.update(customdata=here["src"] + " to " + here["dst"])
             figure.add_trace(trace.update(hovertemplate="%{customdata}: %{y:.3g}<extra></extra>"), 1, column)
         figure.update_xaxes(title_text="projection kernel", row=1, col=column)
     figure.update_yaxes(title_text="change of the target's pattern, nats", row=1, col=1)
@@ -81,9 +80,9 @@ def _stems(own: pd.DataFrame) -> go.Scatter:
     return go.Scatter(x=x, y=y, mode="lines", line={"color": CHANCE, "width": 1}, hoverinfo="skip", showlegend=False)
 
 
-def ranking_intervals(result: xr.DataTree) -> go.Figure:
+def ranking_intervals(result: Result) -> go.Figure:
     """Rank correlation of each score with each effect, with its interval; per pairing and sample of pairs."""
-    table = ranking(result)
+    table = result.table("rankings")
     table = table[table["outcome"].isin(list(OUTCOMES))].dropna(subset=["spearman"])
     samples = list(dict.fromkeys(table["sample"]))
     figure = make_subplots(

@@ -1,4 +1,4 @@
-"""What holding geometry against behaviour says: invariances, distances, and whether affinity ranks causes."""
+"""What holding geometry against behavior says: invariances, distances, and whether affinity ranks causes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 
 from headspan.finding import Finding
-from headspan.lenses.validate import pairs, ranking
+from headspan.result import Result
 
 LENS = "validate"
 ROUNDING = 1e-4
@@ -18,15 +17,15 @@ SCORE_NAMES = {"projection_kernel": "projection kernel", "composition_score": "c
 OUTCOME_NAMES = {"pattern_change": "the target's pattern", "loss_size": "the loss"}
 
 
-def findings(result: xr.DataTree) -> list[Finding]:
+def findings(result: Result) -> list[Finding]:
     """Findings of every question that applied."""
     found = [*_invariance(result)] if "invariance" in result else []
     found += [*_distance(result)] if "distance" in result else []
     return found + ([*_control(result), *_ranking(result)] if "cause" in result else [])
 
 
-def _invariance(result: xr.DataTree) -> Iterator[Finding]:
-    own = result["invariance"].to_dataset()
+def _invariance(result: Result) -> Iterator[Finding]:
+    own = result.dataset("invariance")
     null = float(max(own["query_null"].max(), own["key_null"].max()))
     read = float(min(own["query_read"].min(), own["key_read"].min()))
     blind = int(((own["query_null"] < ROUNDING) & (own["key_null"] < ROUNDING)).sum())
@@ -54,12 +53,12 @@ def _invariance(result: xr.DataTree) -> Iterator[Finding]:
     )
 
 
-def _distance(result: xr.DataTree) -> Iterator[Finding]:
-    own = result["distance"].to_dataset()
-    mean, p = float(own["mean_spearman"]), float(own["mean_p_value"])
+def _distance(result: Result) -> Iterator[Finding]:
+    own = result.dataset("distance")
+    mean, p = float(own["mean_spearman"]), float(own["mean_spearman_p"])
     if not np.isfinite(mean):
         return
-    clear = int((own["p_value"] < 0.05).sum())
+    clear = int((own["spearman_p"] < 0.05).sum())
     yield Finding(
         LENS,
         f"Heads with closer attention spaces {'do' if p < 0.05 and mean > 0 else 'do not clearly'} attend more alike: "
@@ -69,13 +68,13 @@ def _distance(result: xr.DataTree) -> Iterator[Finding]:
         p=p,
         evidence="Grassmann distance against Jensen-Shannon divergence of patterns, mean over layers; Mantel test.",
         reference="Mantel (1967)",
-        figure="Distance against behaviour",
+        figure="Distance against behavior",
         weight=0.6 if p < 0.05 else 0.3,
     )
 
 
-def _control(result: xr.DataTree) -> Iterator[Finding]:
-    table = pairs(result).dropna(subset=["pattern_change", "pattern_control"])
+def _control(result: Result) -> Iterator[Finding]:
+    table = result.table("pairs").dropna(subset=["pattern_change", "pattern_control"])
     strong = table[table["chosen"] == "strong"]
     if strong.empty:
         return
@@ -94,8 +93,8 @@ def _control(result: xr.DataTree) -> Iterator[Finding]:
     )
 
 
-def _ranking(result: xr.DataTree) -> Iterator[Finding]:
-    table = ranking(result)
+def _ranking(result: Result) -> Iterator[Finding]:
+    table = result.table("rankings")
     for score, words in SCORE_NAMES.items():
         for outcome, what in OUTCOME_NAMES.items():
             own = table[(table["score"] == score) & (table["outcome"] == outcome) & (table["sample"] == "random")]

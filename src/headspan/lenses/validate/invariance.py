@@ -21,9 +21,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headspan.dims import HeadLabel
-from headspan.errors import ShapeError
-from headspan.lenses.intervene.divergence import full_logs
+from headspan.errors import ArgumentError
 from headspan.runtime import Forward, RunnableModel, forward
+from headspan.runtime.divergence import full_logs
 from headspan.runtime.interventions import Edits, head_space
 from headspan.runtime.interventions.head_parameters import head_slice
 
@@ -114,5 +114,5 @@ def _relative_change(run: Forward, plain: Forward, place: int) -> Float[Tensor, 
 def _scores(run: Forward, place: int) -> Float[Tensor, "batch head query key"]:
     scores = run.runs[place].scores
     if scores is None:
-        raise ShapeError("invariances need runs that kept their scores")
+        raise ArgumentError("invariances need runs that kept their scores")
     return scores.double()

@@ -1,0 +1,226 @@
+"""Weight files on this machine: which files of a folder they are, and their tensors as one `TensorStore`.
+
+Of a Hugging Face folder the first of these that is there: `model.safetensors`, `model.safetensors.index.json` with its
+shards, `pytorch_model.bin`, `pytorch_model.bin.index.json` with its shards, or a single file of another name. A file
+name in an index is data from a stranger: it must be a plain name, and the file must really lie in the folder (links
+inside the Hugging Face cache, which point at its own blobs, are the one exception).
+
+Headers of all files are read when the store is made. Each call of `read` maps the files it needs and lets go of them
+when its tensors are gone, so memory holds what the caller holds and no more. Only a torch file in the old, non-zip
+format cannot be mapped; it is loaded whole, once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from headspan.checkpoint.config import Config, read_json
+from headspan.checkpoint.formats import read_weight_header
+from headspan.checkpoint.formats.tensors import TensorInfo, merge_infos, names_by_place
+from headspan.checkpoint.formats.torch_header import is_torch_zip
+from headspan.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import torch
+
+
+SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
+MAX_SHARDS = 10_000
+FULL_HASH_BYTES = 4 * 2**30
+"""Above this the weights are not hashed whole: reading 140 GB to label a result would cost more than the result."""
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The weight files of `folder`, checked to be files inside it."""
+    names = [path.name for path in folder.iterdir()]
+    chosen = weight_names(names, lambda index: read_json(safe_path(folder, index)), f"'{folder}'")
+    return [safe_path(folder, name) for name in chosen]
+
+
+def weight_names(names: Collection[str], read_index: Callable[[str], Mapping[str, Any]], place: str) -> list[str]:
+    """Which of the files called `names` hold the weights; the names in an index are plain but may not be there."""
+    for name in SINGLE_FILES:
+        if name in names:
+            return [name]
+        if f"{name}.index.json" in names:
+            return _shards(read_index(f"{name}.index.json"), f"{name}.index.json")
+    others = sorted(name for name in names if PurePath(name).suffix in {".safetensors", ".bin", ".gguf"})
+    others = [name for name in others if name not in {"training_args.bin", "optimizer.bin", "scheduler.bin"}]
+    if len(others) == 1:
+        return others
+    found = f"several weight files and no index: {', '.join(others[:4])}" if others else name_list(names)
+    raise CheckpointError(
+        f"{place} holds no model.safetensors, pytorch_model.bin or index of shards; found {found}. "
+        "Give a single weight file with --config to open it by itself"
+    )
+
+
+def folder_config(folder: Path) -> Config:
+    """The folder's config.json."""
+    if not (folder / "config.json").exists():
+        found = name_list([path.name for path in folder.iterdir()])
+        raise CheckpointError(f"'{folder}' has no config.json (found {found}); headspan needs it for the shapes")
+    return Config(read_json(safe_path(folder, "config.json")))
+
+
+def plain_name(name: object) -> str:
+    """`name`, refused unless it names a file without saying where."""
+    if not isinstance(name, str) or name in {"", ".", ".."} or Path(name).name != name or "\\" in name or "\0" in name:
+        raise CheckpointError(
+            f"the index names the file {name!r:.80}; only plain file names in the same folder are read"
+        )
+    return name
+
+
+def safe_path(folder: Path, name: object) -> Path:
+    """`folder / name`, refused unless it is an existing plain file that really lies in the folder."""
+    path = folder / plain_name(name)
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError) as problem:
+        raise CheckpointError(f"'{name}' is not in '{folder}'; download the missing file") from problem
+    if not any(target.is_relative_to(root) for root in _roots(folder)):
+        raise CheckpointError(
+            f"'{name}' in '{folder}' is a link to a file outside the folder; copy the file in, or open the file itself "
+            "with --config"
+        )
+    if not target.is_file():
+        kind = "a folder" if target.is_dir() else "not a plain file"
+        raise CheckpointError(f"'{name}' in '{folder}' is {kind} where a file was expected")
+    return path
+
+
+def _roots(folder: Path) -> list[Path]:
+    real = folder.resolve()
+    in_cache = real.parent.name == "snapshots" and real.parent.parent.name.startswith("models--")
+    return [real, real.parent.parent / "blobs"] if in_cache else [real]
+
+
+def _shards(index: Mapping[str, Any], index_name: str) -> list[str]:
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"'{index_name}' has no 'weight_map' from tensor names to files")
+    if not all(isinstance(name, str) for name in weight_map.values()):
+        raise CheckpointError(f"'{index_name}' names a file that is not text; only plain file names are read")
+    names = sorted(set(weight_map.values()))
+    if len(names) > MAX_SHARDS:
+        raise CheckpointError(f"'{index_name}' names {len(names):,} files; headspan reads at most {MAX_SHARDS:,}")
+    return [plain_name(name) for name in names]
+
+
+def name_list(names: Collection[str]) -> str:
+    """The first few names, in words."""
+    first = ", ".join(sorted(names)[:5])
+    return first + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing"
+
+
+def read_header(path: Path) -> Mapping[str, TensorInfo]:
+    """Every tensor of one weight file, by its format."""
+    try:
+        if path.is_dir():
+            raise CheckpointError(f"'{path.name}' is a folder where a weight file was expected")
+        with path.open("rb") as file:
+            return read_weight_header(file, path.stat().st_size, path.name).infos
+    except OSError as problem:
+        raise CheckpointError(f"'{path.name}' cannot be read: {problem.strerror or problem}") from problem
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    """The tensors of one or several weight files."""
+
+    files: Mapping[str, Path]
+    """File name as messages show it -> where it is."""
+    infos: Mapping[str, TensorInfo]
+    bytes_transferred: None = None
+    _loaded_whole: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, paths: Sequence[Path]) -> LocalFiles:
+        return cls({path.name: path for path in paths}, merge_infos(map(read_header, paths)))
+
+    @property
+    def bytes_on_disk(self) -> int:
+        return sum(path.stat().st_size for path in self.files.values())
+
+    def read(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        tensors: dict[str, torch.Tensor] = {}
+        for place, wanted in names_by_place(self.infos, names).items():
+            path = self.files[place]
+            read = self._read_safetensors if path.suffix == ".safetensors" else self._read_torch
+            tensors |= read(path, wanted)
+        return tensors
+
+    def _read_safetensors(self, path: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="pt") as file:
+                return {name: file.get_tensor(name) for name in names}
+        except (SafetensorError, OSError) as problem:
+            raise CheckpointError(f"'{path.name}' can no longer be read: {problem}") from problem
+
+    def _read_torch(self, path: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        state_dict = self._loaded_whole.get(path.name)
+        if state_dict is None:
+            mapped = is_torch_zip(path)
+            state_dict = _torch_state_dict(path, mapped)
+            if not mapped:
+                self._loaded_whole[path.name] = state_dict
+        return {name: _as_described(state_dict.get(name), self.infos[name]) for name in names}
+
+    def content_hash(self) -> str:
+        return self._content_hash
+
+    @cached_property
+    def _content_hash(self) -> str:
+        if self.bytes_on_disk > FULL_HASH_BYTES:
+            headers = sorted((info.place, info.name, info.dtype, info.shape) for info in self.infos.values())
+            return f"sha256-of-headers:{hashlib.sha256(repr(headers).encode()).hexdigest()}"
+        digests = {name: file_digest(path) for name, path in sorted(self.files.items())}
+        return hash_of_files(digests)
+
+
+def hash_of_files(digests: Mapping[str, str]) -> str:
+    """One label for all weight files, from the SHA-256 of each by name (in order of the names)."""
+    if len(digests) == 1:
+        return f"sha256:{next(iter(digests.values()))}"
+    return f"sha256-of-files:{hashlib.sha256(repr(dict(digests)).encode()).hexdigest()}"
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content; the Hugging Face cache already keeps it as the name of the file it links to."""
+    target = path.resolve().name
+    if path.is_symlink() and re.fullmatch(r"[0-9a-f]{64}", target):
+        return target
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _as_described(tensor: object, info: TensorInfo) -> torch.Tensor:
+    """A tensor that torch loaded, held against what the file's header said of it."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor) or str(tensor.dtype).removeprefix("torch.") != info.dtype:
+        raise CheckpointError(f"'{info.place}' is damaged: tensor '{info.name}' is not what its header says")
+    return tensor
+
+
+def _torch_state_dict(path: Path, mapped: bool) -> dict[str, torch.Tensor]:
+    import torch
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except Exception as problem:  # on damaged bytes torch's reader raises whatever it stumbles over
+        first_line = (str(problem).splitlines() or [type(problem).__name__])[0]
+        raise CheckpointError(f"'{path.name}' cannot be loaded by torch: {first_line}") from problem
+    return dict(content)

@@ -1,0 +1,145 @@
+"""What a checkpoint's tensors look like before any of them is read.
+
+A `TensorStore` knows the name, dtype and shape of every tensor from headers alone, and reads the ones it is asked for.
+Stores differ in where the bytes are (local files, memory, a remote host); nothing above them does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Protocol
+
+from headspan.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import torch
+
+
+DTYPES = (
+    ("float64", 8, "F64", "DoubleStorage"),
+    ("float32", 4, "F32", "FloatStorage"),
+    ("float16", 2, "F16", "HalfStorage"),
+    ("bfloat16", 2, "BF16", "BFloat16Storage"),
+    ("float8_e4m3fn", 1, "F8_E4M3", None),
+    ("float8_e5m2", 1, "F8_E5M2", None),
+    ("float8_e8m0fnu", 1, "F8_E8M0", None),
+    ("complex64", 8, "C64", None),
+    ("int64", 8, "I64", "LongStorage"),
+    ("int32", 4, "I32", "IntStorage"),
+    ("int16", 2, "I16", "ShortStorage"),
+    ("int8", 1, "I8", "CharStorage"),
+    ("uint64", 8, "U64", None),
+    ("uint32", 4, "U32", None),
+    ("uint16", 2, "U16", None),
+    ("uint8", 1, "U8", "ByteStorage"),
+    ("bool", 1, "BOOL", "BoolStorage"),
+)
+"""Name, bytes of an item, what safetensors calls it, and torch's class of such storage where headspan reads one."""
+ITEM_BYTES: Mapping[str, int] = {name: n_bytes for name, n_bytes, _, _ in DTYPES}
+READABLE: frozenset[str] = frozenset({"float64", "float32", "float16", "bfloat16"})
+"""Dtypes whose numbers are the weights themselves; any other dtype means packed or quantized weights."""
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Name, dtype and shape of a stored tensor, and the file (or other place) that holds it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    place: str
+
+    @property
+    def n_items(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def n_bytes(self) -> int:
+        return self.n_items * ITEM_BYTES[self.dtype]
+
+
+def names_by_place(infos: Mapping[str, TensorInfo], names: Sequence[str]) -> dict[str, list[str]]:
+    """The names sorted by the file that holds them."""
+    places: dict[str, list[str]] = {}
+    for name in names:
+        places.setdefault(infos[name].place, []).append(name)
+    return places
+
+
+def merge_infos(files: Iterable[Mapping[str, TensorInfo]]) -> dict[str, TensorInfo]:
+    """The tensors of several files as one; a name that two files hold is refused."""
+    merged: dict[str, TensorInfo] = {}
+    for infos in files:
+        for name, info in infos.items():
+            if name in merged:
+                raise CheckpointError(f"tensor '{name}' is in both '{merged[name].place}' and '{info.place}'")
+            merged[name] = info
+    return merged
+
+
+class TensorStore(Protocol):
+    """Tensors by name: headers at once, contents on demand."""
+
+    @property
+    def infos(self) -> Mapping[str, TensorInfo]:
+        """Every tensor of the checkpoint, by its stored name."""
+
+    @property
+    def bytes_on_disk(self) -> int | None:
+        """Size of the weight files, or None where there are none."""
+
+    @property
+    def bytes_transferred(self) -> int | None:
+        """What has been read from another machine so far; None where the weights are on this one."""
+
+    def read(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Contents of the named tensors, in their stored dtype; nothing else is kept in memory."""
+
+    def content_hash(self) -> str:
+        """A label of the weights' content, prefixed with how it was made (`sha256:...`)."""
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """A state dict; reading hands out its own tensors, detached, without a copy."""
+
+    tensors: Mapping[str, torch.Tensor]
+    bytes_on_disk: None = None
+    bytes_transferred: None = None
+
+    @classmethod
+    def of(cls, state_dict: Mapping[str, torch.Tensor]) -> InMemory:
+        import torch
+
+        for name, tensor in state_dict.items():
+            if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+                raise CheckpointError(f"a state dict maps names to tensors; found {name!r}: {type(tensor).__name__}")
+            if tensor.is_meta:
+                raise CheckpointError(f"tensor '{name}' has no content (meta device); load the weights first")
+        known = {n: t.detach() for n, t in state_dict.items() if str(t.dtype).removeprefix("torch.") in ITEM_BYTES}
+        return cls(known)
+
+    @cached_property
+    def infos(self) -> Mapping[str, TensorInfo]:
+        return {
+            name: TensorInfo(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), "memory")
+            for name, tensor in self.tensors.items()
+        }
+
+    def read(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        return {name: self.tensors[name] for name in names}
+
+    def content_hash(self) -> str:
+        """Hash of names, shapes and bytes now; the tensors may change between two calls, so it is not kept."""
+        import torch
+
+        digest = hashlib.sha256()
+        for name, info in sorted(self.infos.items()):
+            digest.update(repr((name, info.dtype, info.shape)).encode())
+            flat = self.tensors[name].cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+        return f"sha256-of-state-dict:{digest.hexdigest()}"

@@ -1,0 +1,169 @@
+"""From a name on the Hub to a store of tensors.
+
+1. A revision stands for a commit. The Hub is asked which, unless the revision is a commit already; where it cannot be
+   asked, what it said last time holds.
+2. If `huggingface_hub`'s cache has the commit's config and weights, they are opened as the local folder they are.
+3. Otherwise headers are read from the Hub, and tensors when something asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from huggingface_hub import try_to_load_from_cache
+
+from headspan.checkpoint.adapter import CONFIG as ADAPTER
+from headspan.checkpoint.config import MAX_JSON_BYTES, Config, json_object
+from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, name_list, weight_files, weight_names
+from headspan.checkpoint.formats.tensors import TensorStore
+from headspan.checkpoint.hub import HubReference
+from headspan.checkpoint.hub.cache import CacheFolder, Extents, Listing, parse_listing, save
+from headspan.checkpoint.hub.connection import Connection, Download, check_put_off
+from headspan.checkpoint.hub.hub_files import HubFiles
+from headspan.checkpoint.hub.patience import (
+    Attempts,
+    Interrupted,
+    NoSuchModel,
+    Unreachable,
+    not_the_hub,
+    refusal,
+)
+from headspan.checkpoint.hub.ranged_file import RangedFile
+from headspan.errors import CheckpointError, HubError
+
+BESIDE_THE_WEIGHTS = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "tokenizer.model",
+)
+"""Small files that `folder` holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class HubModel:
+    """What an opened checkpoint needs to know of a model on the Hub."""
+
+    store: TensorStore
+    commit: str
+    config: Callable[[], Config]
+    folder: Callable[[], Path]
+    """Fetches what stands beside the weights, and says where it is."""
+
+
+def open_hub_model(reference: HubReference) -> HubModel:
+    """The model that `reference` names: from `huggingface_hub`'s cache if it is there, else by ranges."""
+    connection = Connection.to_the_hub()
+    cache = CacheFolder.of(connection.host)
+    listing = cache.last_listing(reference) if reference.is_pinned else None
+    if listing is None:
+        downloaded = _downloaded_folder(reference.repo, reference.revision) if reference.is_pinned else None
+        if downloaded is not None:
+            return _local_model(downloaded)
+        try:
+            listing = _ask_for_listing(connection, reference)
+            cache.remember(reference, listing)
+        except (Unreachable, NoSuchModel) as problem:
+            downloaded = _downloaded_folder(reference.repo, reference.revision)
+            if downloaded is not None:
+                return _local_model(downloaded)
+            listing = cache.last_listing(reference)
+            if listing is None:
+                raise type(problem)(f"there is no file or folder '{reference.repo}' here, and {problem}") from problem
+    downloaded = _downloaded_folder(reference.repo, listing.commit)
+    if downloaded is not None:
+        return _local_model(downloaded)
+    return _RemoteRepository(connection, cache, reference.repo, listing).model()
+
+
+def _ask_for_listing(connection: Connection, reference: HubReference) -> Listing:
+    """What the Hub says a revision holds."""
+    repo, revision = reference.repo, reference.revision
+    url = f"{connection.endpoint}/api/models/{repo}/revision/{quote(revision, safe='')}?blobs=true"
+    attempts = Attempts(connection.patience, f"the list of files of '{repo}'", connection.host)
+    while True:
+        try:
+            with connection.answer(url) as answer:
+                check_put_off(answer)
+                if answer.status >= 400:
+                    raise refusal(answer.status, answer.headers, repo, revision, "", answer.host)
+                if answer.status != 200:
+                    raise not_the_hub(answer.host, f"it answered {answer.status}")
+                content = b"".join(answer.chunks(MAX_JSON_BYTES))
+            return parse_listing(json_object(content, "the list of files"), connection.host)
+        except Interrupted as problem:
+            attempts.wait(problem)
+        except HubError:
+            raise
+        except CheckpointError as problem:
+            raise not_the_hub(connection.host, str(problem)[:120]) from problem
+
+
+def _downloaded_folder(repo: str, revision: str) -> Path | None:
+    """The folder of a revision in `huggingface_hub`'s cache, if it holds a config and all weights."""
+    config = try_to_load_from_cache(repo, "config.json", revision=revision)
+    if not isinstance(config, str):
+        return None
+    folder = Path(config).parent
+    try:
+        weight_files(folder)
+    except (CheckpointError, OSError):
+        return None
+    return folder
+
+
+def _local_model(folder: Path) -> HubModel:
+    return HubModel(
+        LocalFiles.of(weight_files(folder)), folder.resolve().name, lambda: folder_config(folder), lambda: folder
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _RemoteRepository:
+    """One commit of one model, of which nothing has been read but its list of files."""
+
+    connection: Connection
+    cache: CacheFolder
+    repo: str
+    listing: Listing
+
+    def model(self) -> HubModel:
+        if ADAPTER in self.listing.files and "config.json" not in self.listing.files:
+            raise HubError(
+                f"'{self.repo}' is an adapter of another model; download it "
+                f"(`hf download {self.repo} --local-dir NAME`) and open that folder"
+            )
+        names = weight_names(self.listing.files, self._json, f"'{self.repo}'")
+        store = HubFiles.of([self._file(name) for name in names], self.connection)
+        return HubModel(store, self.listing.commit, self._config, self._folder)
+
+    def _file(self, name: str) -> RangedFile:
+        listed_file = self.listing.file(name, self.repo)
+        download = Download(self.connection, self.repo, self.listing.commit, listed_file)
+        return RangedFile(download, Extents(self.cache.ranges(listed_file.digest), listed_file.size))
+
+    def _json(self, name: str) -> dict[str, object]:
+        return json_object(self._file(name).whole(MAX_JSON_BYTES), name)
+
+    def _config(self) -> Config:
+        if "config.json" not in self.listing.files:
+            found = name_list(self.listing.files)
+            raise CheckpointError(f"'{self.repo}' has no config.json (found {found}); headspan needs it for the shapes")
+        return Config(self._json("config.json"))
+
+    def _folder(self) -> Path:
+        folder = self.cache.snapshot(self.repo, self.listing.commit)
+        for name in BESIDE_THE_WEIGHTS:
+            absent = name in self.listing.files and not (folder / name).is_file()
+            if absent and not save(folder / name, self._file(name).whole(MAX_JSON_BYTES)):
+                raise HubError(f"'{name}' cannot be written to '{folder}'; make room there, or set HF_HOME")
+        return folder

@@ -1,0 +1,183 @@
+"""Tables a page carries: of heads, of pairs, and behind figures; columns in the store, saved as CSV by the browser.
+
+A column is an array, or, where it repeats itself (labels, layers, a chance value), a list of its values and for each
+row the place in that list. Nothing is rounded: a number in the saved file is the number of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from shlex import quote
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+import xarray as xr
+
+from headspan.dims import COMPOSING
+from headspan.explorer.figure_block import figure_id
+from headspan.explorer.html import Markup, element, section
+from headspan.explorer.store import Store
+from headspan.frames import axis_columns, nodes_of, spread
+from headspan.result import Result
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table by the name of the file it is saved as, what it holds, and its rows."""
+
+    name: str
+    title: str
+    rows: pd.DataFrame
+
+
+def table_record(table: PageTable, store: Store) -> dict[str, Any]:
+    """What the page's scripts need to read a table."""
+    columns = [{"name": str(name), **_column(table.rows[name], store)} for name in table.rows.columns]
+    return {"name": table.name, "title": table.title, "length": len(table.rows), "columns": columns}
+
+
+def _column(values: pd.Series, store: Store) -> dict[str, Any]:
+    if pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(values.dtype):
+        return _numbers(_plain(values), store)
+    texts = values.astype(object).where(values.notna(), None)
+    codes, names = pd.factorize(texts, use_na_sentinel=False)
+    listed = [None if name is None or name != name else str(name) for name in names]
+    return {"codes": store.array(codes), "values": store.value(listed)}
+
+
+def _plain(values: pd.Series) -> np.ndarray:
+    """The numbers as NumPy has them; a whole number that may be absent becomes a float, NaN where it is."""
+    plain = isinstance(values.dtype, np.dtype)
+    numbers: np.ndarray = values.to_numpy() if plain else values.to_numpy(dtype=np.float64, na_value=np.nan)
+    return numbers
+
+
+def _numbers(values: np.ndarray, store: Store) -> dict[str, Any]:
+    listed, codes = np.unique(values, return_inverse=True)
+    width = 1 if len(listed) <= 256 else 2 if len(listed) <= 65536 else 4
+    if listed.nbytes + width * len(values) < values.nbytes:
+        return {"codes": store.array(codes), "values": store.array(listed)}
+    return {"array": store.array(values)}
+
+
+def pairs_result(results: Mapping[str, Result]) -> Result | None:
+    """The result whose pairs of heads the page is about, if there is one with pairs that compose."""
+    for result in results.values():
+        first = next(iter(result.lens.schema.tables), None)
+        if first is not None and (first.name, first.key) == ("pairs", "pairing"):
+            return result if any(name in result for name in COMPOSING) else None
+    return None
+
+
+def pair_table(result: Result, most: int | None = None) -> pd.DataFrame:
+    """Every pair of OQ, OK and OV with its scores, their expected values, and p and q under every null.
+
+    Parameters
+    ----------
+    result
+        Of a lens that scores pairs.
+    most
+        Of how many pairs at most: equally many of each pairing, the strongest by any score.
+    """
+    nulls = _nulls(result)
+    rows = result.table()
+    for null in nulls:
+        other = result.table(null=null)
+        for metric in result.lens.schema.metrics:
+            for part in ("p", "q"):
+                if f"{metric}_{part}" in other:
+                    rows[f"{metric}_{part}_{null}"] = other[f"{metric}_{part}"]
+    dropped = [f"{metric}_{part}" for metric in result.lens.schema.metrics for part in ("p", "q")] if nulls else []
+    rows = rows[rows["pairing"].isin(COMPOSING)].drop(columns=dropped, errors="ignore")
+    if most is None:
+        return rows.reset_index(drop=True)
+    each = most // max(rows["pairing"].nunique(), 1)
+    metrics = [name for name in result.lens.schema.metrics if name in rows]
+    best = rows.groupby("pairing")[metrics].rank(ascending=False, method="first").min(axis=1)
+    chosen = best.groupby(rows["pairing"]).rank(method="first") <= each
+    return rows[chosen].reset_index(drop=True)
+
+
+def _nulls(result: Result) -> list[str]:
+    nodes = nodes_of(result.data).values()
+    return next(([str(name) for name in node["null"].values] for node in nodes if "null" in node.dims), [])
+
+
+def figure_tables(
+    results: Mapping[str, Result], figures: Mapping[str, Mapping[str, go.Figure]]
+) -> tuple[list[PageTable], dict[str, dict[str, str]]]:
+    """The tables behind figures, and by lens and figure the name of its table.
+
+    A lens's `figures.py` says in `BEHIND` which variables a figure shows, or the name of one of the page's own tables
+    ("heads", "pairs"). Any other figure is saved as what it draws; the browser makes that table out of the figure.
+    """
+    tables: list[PageTable] = []
+    behind: dict[str, dict[str, str]] = {}
+    for lens, drawn in figures.items():
+        shown = getattr(results[lens].lens.part("figures"), "BEHIND", {})
+        for name in drawn:
+            names = shown.get(name)
+            if isinstance(names, str):
+                behind.setdefault(lens, {})[name] = names
+            elif names and (rows := _rows(results[lens], names)) is not None:
+                tables.append(PageTable(figure_id(lens, name), name, rows))
+                behind.setdefault(lens, {})[name] = tables[-1].name
+    return tables, behind
+
+
+def _rows(result: Result, names: tuple[str, ...]) -> pd.DataFrame | None:
+    """Variables of one node, `node/variable` or of the root, cell by cell; None where none of them is there."""
+    node = names[0].rpartition("/")[0]
+    if node and node not in result:
+        return None
+    dataset = result.dataset(node)
+    known = [name.rpartition("/")[2] for name in names if name.rpartition("/")[2] in dataset]
+    return grid_rows(dataset, known) if known else None
+
+
+def grid_rows(dataset: xr.Dataset, names: list[str]) -> pd.DataFrame:
+    """Variables over all the axes that any of them has; one with fewer axes repeats."""
+    sizes = {axis: dataset.sizes[axis] for name in names for axis in dataset[name].dims}
+    columns = axis_columns(dataset, sizes)
+    return pd.DataFrame(columns | {name: spread(dataset[name].variable, sizes) for name in names})
+
+
+def downloads_section(record: Mapping[str, Any], model: str) -> Markup:
+    """Every table of the page with a button that makes the file in the browser, and the command that writes the rest.
+
+    Parameters
+    ----------
+    record
+        Of the page.
+    model
+        What the model was called when the report was made.
+    """
+    head = element("tr", *(element("th", name, scope="col") for name in ("Table", "Rows", "Columns", "")))
+    rows = [_download_row(table) for table in record["tables"]]
+    listed = element("div", element("table", element("thead", head), element("tbody", *rows)), class_="scroll")
+    about = "The numbers behind the figures, as CSV. Files are made by this page out of the data it carries."
+    return section("downloads", "Downloads", element("p", about, class_="lead"), listed, *_rest(record, model))
+
+
+def _download_row(table: Mapping[str, Any]) -> Markup:
+    button = element("button", f"{table['name']}.csv", type_="button", data_csv=table["name"])
+    names = ", ".join(column["name"] for column in table["columns"])
+    return element(
+        "tr",
+        element("td", table["title"], element("div", names, class_="evidence columns-list")),
+        element("td", f"{table['length']:,}", class_="number"),
+        element("td", str(len(table["columns"])), class_="number"),
+        element("td", button),
+    )
+
+
+def _rest(record: Mapping[str, Any], model: str) -> list[Markup]:
+    """How to have every pair, where the page holds the strongest alone."""
+    if not record["pairs"] or record["pairs"]["whole"]:
+        return []
+    command = f"headspan affinity {quote(model)} -o pairs.nc"
+    words = "This model has too many pairs of heads for one page. All of them, with every p-value, are written by "
+    return [element("p", words, element("code", command), ".", class_="note")]

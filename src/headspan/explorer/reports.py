@@ -1,0 +1,134 @@
+"""A report: every lens that applies to a model, with its findings and figures, as one HTML file.
+
+1. Each lens runs in turn, or its result is taken from an earlier run that was interrupted (`kept_results`). One that
+   fails, or takes longer than it may, leaves its reason in its chapter; the others go on.
+2. The page is put together out of the results (`assembly`) and written whole.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headspan.atomic import check_writable, written_whole
+from headspan.errors import HeadspanError
+from headspan.explorer.assembly import ExtraSection, LensPart, document
+from headspan.explorer.kept_results import KeptResults
+from headspan.lenses.catalog import lens, lenses
+from headspan.lenses.model import Model, open_model
+from headspan.lenses.run import Opening, run
+from headspan.progress import progress_bar
+from headspan.result import Lens, Result
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a report may leave out, keep and tell on the way."""
+
+    stack: str | None = None
+    also: Sequence[str] = ()
+    """Names of lenses that a report leaves out unless they are asked for."""
+    time_limit: float | None = None
+    """Seconds that each lens may take."""
+    kept: KeptResults | None = None
+    """Where results are kept until the page is written; an interrupted run is then resumed by the next."""
+    watch: Callable[[Result], None] | None = None
+    """Called with each result."""
+
+
+def report(
+    model: Any,
+    path: str | Path = "report.html",
+    *,
+    stack: str | None = None,
+    also: Sequence[str] = (),
+    time_limit: float | None = None,
+    progress: bool | None = None,
+) -> Path:
+    """Write one interactive HTML page with everything that the lenses say about a model.
+
+    Parameters
+    ----------
+    model
+        Anything `headspan.open` takes, or what it returned.
+    path
+        The file; it is written whole or not at all.
+    stack
+        Which stack, for a model with several.
+    also
+        Lenses that take minutes and run only if they are named here.
+    time_limit
+        Seconds that each lens may take; one that takes longer is left out, with the reason.
+    progress
+        A bar while the lenses run; by default on a terminal and in a notebook.
+
+    >>> import headspan, tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "tiny.html"
+    >>> headspan.report("synthetic:tiny", file).name
+    'tiny.html'
+    """
+    opened = open_model(model)
+    settings = Settings(stack, also, time_limit, KeptResults.of(opened.heads(stack=stack)))
+    with progress_bar(len(lenses()), shown=progress is not False) as step:
+        return write_report(opened, Path(path), settings, progress=step)
+
+
+def write_report(
+    model: Model,
+    path: Path,
+    settings: Settings | None = None,
+    *,
+    progress: Callable[[str], None] = lambda title: None,
+    extra_sections: Sequence[ExtraSection] = (),
+) -> Path:
+    """Run every lens that applies and write the page to `path`, whole or not at all.
+
+    Parameters
+    ----------
+    model, path, settings
+        What is reported on, where to, and how.
+    progress
+        Called with the title of each lens before it runs.
+    extra_sections
+        Sections that no lens makes, such as the lab's; they stand before those of the lenses.
+    """
+    check_writable(path)
+    settings = settings or Settings()
+    reasons, parts = dict(model.skip_reasons(settings.stack)), []
+    asked = {lens(name).name for name in settings.also}
+    for name, reason in reasons.items():
+        each = lenses()[name]
+        if reason is None and each.on_request and name not in asked:
+            reasons[name] = f"{each.on_request}; use --also {name}"
+        if reasons[name] is None:
+            progress(each.title)
+            parts.append(_part(each, model, settings))
+            if settings.watch is not None and parts[-1].result is not None:
+                settings.watch(parts[-1].result)
+    reasons |= {part.lens.name: part.problem for part in parts if part.problem}
+    page = document(model, settings.stack, parts, reasons, extra_sections)
+    with written_whole(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    if settings.kept is not None:
+        settings.kept.clear()
+    return path
+
+
+def _part(lens: Lens, model: Model, settings: Settings) -> LensPart:
+    """A lens's result, or why it has none: one analysis that fails leaves the others alone."""
+    opening: Opening = {"stack": settings.stack, "time_limit": settings.time_limit}
+
+    def compute() -> Result:
+        return run(lens, [model], {}, opening, unasked=True)
+
+    try:
+        result = compute() if settings.kept is None else settings.kept.result(lens, compute)
+    except HeadspanError as reason:
+        return LensPart(lens, problem=str(reason))
+    except Exception as problem:  # noqa: BLE001: whatever a lens fails with, the other chapters are written
+        warnings.warn(f"{lens.name} failed: {type(problem).__name__}: {problem}", stacklevel=2)
+        return LensPart(lens, problem=f"failed with an internal error ({type(problem).__name__}: {problem})")
+    return LensPart(lens, result)

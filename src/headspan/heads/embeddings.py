@@ -1,0 +1,125 @@
+"""Embeddings, unembedding and MLPs: the matrices around the heads, in the same fold state as the reader."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from headspan.checkpoint.families import Table
+from headspan.errors import ArgumentError, MissingTensor
+from headspan.heads.norms import fold_norm, without_mean
+from headspan.heads.reader import WeightReader
+
+
+@dataclass(frozen=True)
+class MLPWeights:
+    """What a layer's MLP reads (one matrix, or gate and up) and writes."""
+
+    W_in: tuple[Float[Tensor, "d_model d_mlp"], ...]
+    b_in: tuple[Float[Tensor, " d_mlp"] | None, ...]
+    W_out: Float[Tensor, "d_mlp d_model"]
+    b_out: Float[Tensor, " d_model"] | None
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor | None]) -> MLPWeights:
+        """From each matrix with its bias after it, the writing one last."""
+        weights, biases = [weight for weight in tensors[::2] if weight is not None], tensors[1::2]
+        return cls(W_in=tuple(weights[:-1]), b_in=tuple(biases[:-1]), W_out=weights[-1], b_out=biases[-1])
+
+
+def token_table(reader: WeightReader) -> Float[Tensor, "token d_model"]:
+    """W_E, one row per token."""
+    table = reader.stored.stack.tokens
+    if table is None:
+        raise MissingTensor(f"a {reader.checkpoint.family} has no token table")
+    return _written(reader, _table_rows(reader, table))
+
+
+def position_table(reader: WeightReader) -> Float[Tensor, "position d_model"]:
+    """W_pos, one row per position that the model can use."""
+    table = reader.stored.stack.position_table
+    if table is None:
+        raise MissingTensor(
+            f"no learned position table: a {reader.checkpoint.family} has {reader.stored.stack.positions} positions"
+        )
+    return _written(reader, _table_rows(reader, table))
+
+
+def unembedding(reader: WeightReader) -> Float[Tensor, "d_model token"]:
+    """W_U; where it is tied to the token table and not stored, that table's transpose."""
+    stored = reader.stored
+    if stored.unembedding is None:
+        raise MissingTensor(f"'{reader.checkpoint.source}' has no unembedding, and it is not tied to the token table")
+    table = stored.stack.unembedding
+    weight = reader.rows(stored.unembedding, None if table is None else table.width).T
+    if table is not None and table.through is not None:
+        weight = reader.linear(table.through, reader.d_model, weight.shape[0])[0] @ weight
+    if reader.fold == "none" or stored.stack.final_norm is None:
+        return weight
+    folded, _ = fold_norm(weight, None, reader.norm(stored.stack.final_norm), reader.center)
+    return folded
+
+
+TABLES = {"W_E": token_table, "W_pos": position_table, "W_U": unembedding}
+
+
+def read_table(reader: WeightReader, name: str) -> Float[Tensor, "_ _"]:
+    """W_E, W_pos or W_U by its name."""
+    if name not in TABLES:
+        raise ArgumentError(f"there is no table {name!r:.40}; tables are {', '.join(TABLES)}")
+    return TABLES[name](reader)
+
+
+def table_bytes(reader: WeightReader, name: str) -> int:
+    """Bytes that reading W_E, W_pos or W_U takes: the stored table, and its copy where it is wanted in another form."""
+    stored, stack = reader.stored, reader.stored.stack
+    table = {"W_E": stack.tokens, "W_pos": stack.position_table}.get(name)
+    names = stored.names
+    info = names.infos[stored.unembedding] if name == "W_U" and stored.unembedding else None
+    if table is not None:
+        info = names.require(*table.names)
+    if info is None:
+        return 0
+    items = math.prod(info.shape)
+    own: torch.dtype = getattr(torch, info.dtype)
+    copied = own != reader.dtype or reader.fold != "none" or reader.center
+    return items * (own.itemsize + (reader.dtype.itemsize if copied else 0))
+
+
+def mlp_linears(reader: WeightReader, layer: int) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """What the MLP reads with, then what it writes with, each with its bias; none is held while another is read."""
+    mlp, stored = reader.stored.stack.mlp, reader.stored
+    if mlp is None:
+        kind = "a mixture of experts, not one MLP" if stored.stack.experts else "no MLP in this stack"
+        raise MissingTensor(f"a {reader.checkpoint.family} has {kind}")
+    norm = reader.norm(mlp.norm, layer) if reader.fold == "layernorm" and mlp.norm is not None else None
+    for linear in mlp.reads:
+        whole = reader.linear(stored.at_layer(linear, layer), reader.d_model, mlp.width * (2 if mlp.fused else 1))
+        for weight, bias in _halves(*whole) if mlp.fused else [whole]:
+            yield (weight, bias) if norm is None else fold_norm(weight, bias, norm, reader.center)
+        del whole, weight, bias
+    W_out, b_out = reader.linear(stored.at_layer(mlp.write, layer), mlp.width, reader.d_model)
+    yield _written(reader, W_out), None if b_out is None else _written(reader, b_out)
+
+
+def _halves(weight: Tensor, bias: Tensor | None) -> list[tuple[Tensor, Tensor | None]]:
+    """Gate and up out of one matrix that holds both."""
+    biases = (None, None) if bias is None else bias.chunk(2)
+    return list(zip(weight.chunk(2, dim=-1), biases, strict=True))
+
+
+def _written(reader: WeightReader, rows: Tensor) -> Tensor:
+    """Rows that are added to the stream, centered if the heads are."""
+    return without_mean(rows) if reader.center else rows
+
+
+def _table_rows(reader: WeightReader, table: Table) -> Tensor:
+    rows = reader.rows(reader.stored.names.require(*table.names).name, table.width)[table.unused_rows :]
+    if table.through is None:
+        return rows
+    return rows @ reader.linear(table.through, rows.shape[-1], reader.d_model)[0]

@@ -1,0 +1,135 @@
+"""One progress bar for everything that takes long, and one way to write a duration.
+
+The bar is drawn on standard error if that is a terminal, or below the cell of a notebook; elsewhere nothing is shown,
+so that logs and pipes stay clean. It says what is being done and, where the amount of work is known, how much is done
+and the time left. Work deep inside names its steps with `current_step`, which moves the bar that is open, if any; a bar
+that is opened inside another moves the outer one's text alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Task
+
+
+@runtime_checkable
+class Step(Protocol):
+    """Names what begins now."""
+
+    def __call__(self, name: str, *, done: float | None = None) -> None:
+        """Show `name`; `done` is how much of the total is complete (by default, one more at every call but the first).
+
+        The default fits a list of steps, each of which is complete when the next begins.
+        """
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person would say them.
+
+    Examples
+    --------
+    >>> duration(3.2), duration(300), duration(9000)
+    ('3 s', '5 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+_OPEN: ContextVar[Step | None] = ContextVar("_OPEN", default=None)
+"""The bar that is open."""
+
+
+def current_step(name: str) -> None:
+    """Name what begins now, inside whatever is being done; the bar that is open shows it."""
+    step = _OPEN.get()
+    if step is not None:
+        step(name)
+
+
+def show_nothing(name: str, *, done: float | None = None) -> None:
+    """A step that nobody watches."""
+
+
+@contextmanager
+def progress_bar(total: float | None = None, title: str = "", *, shown: bool = True) -> Iterator[Step]:
+    """A bar while the block runs, and the function that moves it.
+
+    Parameters
+    ----------
+    total
+        How much there is to do, in the unit of `done`; None where it is not known: the bar then shows the time spent.
+    title
+        Stands before the name of every step.
+    shown
+        False shows nothing, whoever watches.
+
+    Yields
+    ------
+    Step
+        To be called with the name of each step as it begins. It does nothing where nobody watches.
+
+    Examples
+    --------
+    >>> with progress_bar(2) as step:
+    ...     for name in ("spectra", "affinity"):
+    ...         step(name)
+    """
+    outer = _OPEN.get()
+    if outer is not None:
+        yield lambda name, *, done=None: outer(name)
+        return
+    console = _watched_console() if shown else None
+    if console is None:
+        yield show_nothing
+        return
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+    from rich.text import Text
+
+    class Amount(ProgressColumn):
+        """What is done and the time left, as far as it can be told; without a total, the time spent."""
+
+        def render(self, task: Task) -> Text:
+            if task.total is None:
+                return Text(duration(task.elapsed or 0.0))
+            left = "" if task.time_remaining is None else f", {duration(task.time_remaining)} left"
+            return Text(f"{task.completed:g}/{task.total:g}{left}")
+
+    begun, current = False, title
+    with Progress(TextColumn("{task.description}"), BarColumn(), Amount(), console=console, transient=True) as bar:
+        task = bar.add_task(escape(title), total=total)
+
+        def step(name: str, *, done: float | None = None) -> None:
+            nonlocal begun, current
+            complete = bar.tasks[0].completed + begun if done is None else done
+            begun = True
+            current = " ".join(part for part in (title, name) if part)
+            bar.update(task, description=escape(current), completed=complete)
+
+        def inside(name: str, *, done: float | None = None) -> None:
+            bar.update(task, description=escape(f"{current}: {name}" if current else name))
+
+        token = _OPEN.set(inside)
+        try:
+            yield step
+        finally:
+            _OPEN.reset(token)
+
+
+def _watched_console() -> Console | None:
+    """Where a bar would be seen: a terminal, or a notebook that can show widgets. None where it would not."""
+    if not sys.stderr.isatty() and "IPython" not in sys.modules:
+        return None
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return console if console.is_terminal or (console.is_jupyter and find_spec("ipywidgets")) else None

@@ -1,0 +1,72 @@
+"""The page of claims says what the ledger says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from headspan.cli.main import app
+from headspan.ledger import Examination, all_claims
+from headspan.ledger.markdown import COLUMNS, INTRODUCTION, markdown
+
+PAGE = Path(__file__).parents[3] / "docs" / "claims.md"
+AGAIN = "make it again: headspan claims --markdown --model gpt2=... --model minilm=... > docs/claims.md"
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of every row of the page's tables."""
+    lines = [line for line in page.splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return [row for row in cells if tuple(row) != COLUMNS]
+
+
+def test_the_page_is_that_of_this_ledger() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page.startswith(INTRODUCTION), AGAIN
+    expected = rows(markdown([Examination(claim, "skipped") for claim in all_claims()]))
+    assert [row[:2] for row in rows(page)] == [row[:2] for row in expected], AGAIN
+
+
+def test_everything_on_the_page_passed_or_says_why_it_was_skipped() -> None:
+    claims = {claim.id: claim for claim in all_claims()}
+    for name, _, check in rows(PAGE.read_text(encoding="utf-8")):
+        verdict, _, evidence = check.partition(": ")
+        assert verdict == ("skipped" if claims[name.split()[0]].check is None else "pass"), f"{name}: {AGAIN}"
+        assert evidence
+
+
+def test_the_page_counts_its_claims() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    verdicts = Counter(check.partition(":")[0] for _, _, check in rows(page))
+    (line,) = re.findall(r"^\d+ claims: .*$", page, re.MULTILINE)
+    for status, count in Counter(claim.status for claim in all_claims()).items():
+        assert f" {count} {status}" in line, AGAIN
+    assert line.startswith(f"{len(all_claims())} claims: "), AGAIN
+    assert f"Checks: {verdicts['pass']} passed, 0 failed, {verdicts['skipped']} skipped." in line, AGAIN
+
+
+def test_all_published_claims_are_there_with_their_status() -> None:
+    published = [claim for claim in all_claims() if claim.document in ("000", "003", "004") and claim.kind != "added"]
+    assert len(published) == 158
+    assert Counter(claim.status for claim in published) == {
+        "wrong": 72,
+        "holds": 52,
+        "approximate": 17,
+        "asymptotic": 7,
+        "observational": 9,
+        "not reproduced": 1,
+    }
+    others = Counter(claim.document for claim in all_claims())
+    assert others["001"] >= 10
+    assert others["002"] >= 10
+
+
+def test_a_document_is_chosen_by_its_name_and_not_by_a_seed() -> None:
+    found = CliRunner().invoke(app, ["claims", "--document", "004", "--id", "S4.2", "--json"])
+    assert found.exit_code == 0
+    assert [row["id"] for row in json.loads(found.stdout)["claims"]] == ["S4.2"]
+    assert CliRunner().invoke(app, ["claims", "--seed", "004"]).exit_code == 2

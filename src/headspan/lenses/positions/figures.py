@@ -91,7 +91,7 @@ def capture_figure(grid: xr.Dataset) -> go.Figure:
     index = np.arange(1, grid.sizes["direction"] + 1)
     for column, (choice, size) in enumerate(zip(choices, sizes, strict=True), start=1):
         here = grid.sel(k_choice=choice)
-        _add_band(figure, column, index, size, grid.attrs["d_model"])
+        _add_band(figure, column, index, size, int(grid.attrs["d_model"]))
         for centering, color in (("stored", BLUE), ("centered", ORANGE)):
             dots = go.Scatter(
                 x=index,

@@ -28,8 +28,8 @@ def table_overlaps(grid: xr.Dataset, smooth: bool = False) -> go.Figure:
     forms = {"stored": "Tables as stored", "centered": "Mean rows removed"}
     figure = make_subplots(1, 2, subplot_titles=list(forms.values()), horizontal_spacing=0.08)
     for column, centering in enumerate(forms, start=1):
-        values = grid["table_overlap"].sel(centering=centering).values * grid.attrs["d_model"]
-        figure.add_trace(_panel(values, grid.attrs["d_model"], "tokens", "positions", smooth), 1, column)
+        values = grid["table_overlap"].sel(centering=centering).values * int(grid.attrs["d_model"])
+        figure.add_trace(_panel(values, int(grid.attrs["d_model"]), "tokens", "positions", smooth), 1, column)
     figure.update_yaxes(title_text="token direction", col=1)
     figure.update_xaxes(title_text="position direction")
     return _finished(figure, "Squared overlap of token and position directions, as a multiple of the expected", 1)
@@ -55,9 +55,9 @@ def _layer_figure(grid: xr.Dataset, matrices: Sequence[str], layer: int | None, 
     for row, name in enumerate(names, start=1):
         for column, matrix in enumerate(matrices, start=1):
             values = grid["overlap"].sel({LAYER: layer, "matrix": matrix, "table": name}).values
-            scaled = values * grid.attrs["d_model"]
+            scaled = values * int(grid.attrs["d_model"])
             figure.add_trace(
-                _panel(scaled, grid.attrs["d_model"], SYMBOLS[matrix], TABLE_NAMES[name], smooth), row, column
+                _panel(scaled, int(grid.attrs["d_model"]), SYMBOLS[matrix], TABLE_NAMES[name], smooth), row, column
             )
         figure.update_xaxes(title_text=f"{TABLE_NAMES[name][:-1]} direction", row=row)
     figure.update_yaxes(title_text="matrix direction", col=1)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from headspan.dims import LAYER, ROLES, head_axis
-from headspan.schema import Schema, Table, Variable
+from headspan.schema import Schema, Table, Variable, variables
 
 TABLE, CENTERING, DIRECTION = "table", "centering", "direction"
 CENTERINGS = ("stored", "centered")
@@ -25,19 +23,9 @@ TESTED = ("null", "z", "log_p", "p")
 SOURCE = "Insights into GPT-2's positional encodings (2024), a web post"
 
 
-def _variables(
-    listed: Iterable[tuple[str, tuple[str, ...], str, str, str, tuple[str, ...]]], *, optional: bool = False
-) -> tuple[Variable, ...]:
-    """Variables of rows (name, dims, long name, range, null, derived)."""
-    return tuple(
-        Variable(name, dims, long_name, range=span, null=null, derived=derived, optional=optional)
-        for name, dims, long_name, span, null, derived in listed
-    )
-
-
 GRID, NULL = (TABLE, CENTERING), ("null",)
 WIDTH, SHARE = "[0, d_model]", "[0, 1]"
-TABLES_ALONE = _variables(
+TABLES_ALONE = variables(
     (
         ("participation_ratio", GRID, "participation ratio", "[1, d_model]", f"{NORMAL}: nd / (n + d + 1).", NULL),
         ("stable_rank", GRID, "stable rank", "[1, d_model]", f"{NORMAL}: nd / (√n + √d)².", NULL),
@@ -58,7 +46,7 @@ TABLES_ALONE = _variables(
 
 TOP, COORDINATE, SHOWN = (CENTERING, "top_direction"), (CENTERING, "coordinate"), (CENTERING, "shown_direction")
 SPACE = "A random space of the same dimension"
-POSITION_DIRECTIONS = _variables(
+POSITION_DIRECTIONS = variables(
     (
         *(
             (f"sparsity_{name}", TOP, long_name, span, f"{RANDOM}.", ("null", "z", "p"))
@@ -90,7 +78,7 @@ POSITION_DIRECTIONS = _variables(
 )  # fmt: skip
 
 CHOICE = (CENTERING, "k_choice")
-BOTH_TABLES = _variables(
+BOTH_TABLES = variables(
     (
         ("capture_k", CHOICE, "leading position directions", WIDTH, "", ()),
         ("capture", (*CHOICE, DIRECTION), "share of a token direction in the top position directions", SHARE,
@@ -143,7 +131,7 @@ LAYERS = (
         reference=SOURCE,
         derived=TESTED,
     ),
-    *_variables(
+    *variables(
         (
             ("matrix_rank", (LAYER, "matrix"), "rank of a matrix", WIDTH, "Full rank.", ()),
             ("overlap", (*CELL, "block", "table_block"),
@@ -159,7 +147,7 @@ LAYERS = (
               for role in ROLES),
         )
     ),
-    *_variables(
+    *variables(
         (("overlap_full", (*CELL, "matrix_direction", "table_direction"),
           "squared overlap of a matrix's and a table's direction", SHARE, f"{TURNED}: 1/d.", ()),),
         optional=True,

@@ -109,6 +109,10 @@ class Table:
         The column that names the node, where there are several.
     also
         Variables with fewer axes that are columns too.
+    by
+        The variable by whose size rows are ordered, largest first; in the order of the axes by default.
+    most
+        How many rows a JSON document holds; all by default.
     """
 
     name: str
@@ -117,6 +121,8 @@ class Table:
     nodes: str = ""
     key: str = ""
     also: tuple[str, ...] = ()
+    by: str = ""
+    most: int | None = None
 
 
 @dataclass(frozen=True)

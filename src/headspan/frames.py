@@ -60,6 +60,14 @@ def _place_of_key(nodes: str) -> int:
     return next((place for place, part in enumerate(parts) if set(part) & set("*?[")), 0)
 
 
+def has_table(data: xr.DataTree, spec: Table) -> bool:
+    """Whether a result has the variables that give a table its rows."""
+    return any(
+        fnmatchcase(name, spec.nodes) and any(one in dataset for one in spec.like)
+        for name, dataset in nodes_of(data).items()
+    )
+
+
 def ranking(
     schema: Schema,
     data: xr.DataTree,
@@ -135,6 +143,8 @@ def _node_rows(dataset: xr.Dataset, spec: Table, axes: dict[str, Any]) -> pd.Dat
 
 def _belongs(name: str, own: Sequence[Any], dims: Sequence[Any], dataset: xr.Dataset, spec: Table) -> bool:
     """Whether a variable is a column: it has all the axes, or it goes with one that has."""
+    if name in spec.without:
+        return False
     if set(own) == set(dims) or name in spec.also:
         return set(own) <= set(dims)
     parent = next((name.removesuffix(f"_{s}") for s in DERIVED if name.endswith(f"_{s}")), "")

@@ -109,6 +109,8 @@ class Table:
         The column that names the node, where there are several.
     also
         Variables with fewer axes that are columns too.
+    without
+        Variables over the same axes that are no columns.
     by
         The variable by whose size rows are ordered, largest first; in the order of the axes by default.
     most
@@ -121,6 +123,7 @@ class Table:
     nodes: str = ""
     key: str = ""
     also: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     by: str = ""
     most: int | None = None
 

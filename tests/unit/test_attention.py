@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
-from scipy import stats
-
-from headspan.errors import ShapeError
-from headspan.lenses import attention
 from headspan.lenses.attention.angular import angular_correlation, cosines
-from headspan.lenses.attention.maps import write_average, write_shares
 from headspan.lenses.attention.mixing import (
     effective_rank,
     numerical_rank,
@@ -29,6 +24,11 @@ from headspan.lenses.attention.statistics import (
     uniform_pattern,
     uniform_statistics,
 )
+from scipy import stats
+
+from headspan.errors import ShapeError
+from headspan.lenses import attention
+from headspan.lenses.attention.maps import write_average, write_shares
 from headspan.runtime import RunnableModel, encoded, forward, open_runnable
 from tests.unit.running_models import TEXT, fresh, running
 

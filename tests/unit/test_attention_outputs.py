@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import typer
 import xarray as xr
+from headspan.explorer.report import write_report
+from headspan.figures import figures_of
+from headspan.findings import findings_of
+from headspan.lenses.attention.pairs import Pair
+from headspan.lenses.saving import save_result
 from typer.testing import CliRunner
 
 import headspan
 from headspan.errors import HeadspanError, ShapeError, UnsupportedModel
 from headspan.explorer import report, subjects
-from headspan.explorer.report import write_report
-from headspan.figures import figures_of
-from headspan.findings import findings_of
 from headspan.lenses import LENSES, attention, obstacles
 from headspan.lenses.attention.command import attention as command
 from headspan.lenses.attention.few_shot import few_shot
-from headspan.lenses.attention.pairs import Pair
-from headspan.lenses.saving import save_result
 from headspan.runtime import encoded, open_runnable
 from tests.browser.page_elements import asks_nothing
 from tests.unit.running_models import TEXT, fresh, running
@@ -257,6 +257,6 @@ def test_a_model_that_transformers_does_not_load_is_left_out_with_the_reason(
     def refuse(*_: object, **__: object) -> None:
         raise UnsupportedModel("transformers cannot run it")
 
-    monkeypatch.setattr("headspan.runtime.model.loaded_module", refuse)
+    monkeypatch.setattr("headspan.runtime.model.load_module", refuse)
     html = write_report(headspan.open("demo"), tmp_path / "report.html").read_text()
     assert "Does not apply: transformers cannot run it." in html

@@ -15,11 +15,17 @@ from typer.testing import CliRunner
 import headspan
 from headspan.cli.main import app
 from headspan.errors import ArgumentError
-from headspan.explorer.compare_page import compare_page
+from headspan.lenses.compare.command import show
 from headspan.lenses.compare.parts import drift_part, edge_changes, wiring_pairings
 from tests.unit.test_drift import HEADS, WIDTH, D, gpt2, noise, noisy
 
 DRAWS = 8
+
+
+def page(result: headspan.Result) -> str:
+    from headspan.explorer.compare_page import compare_page
+
+    return compare_page(result)
 
 
 def wide(change: Callable | None = None, **settings) -> headspan.Heads:
@@ -130,17 +136,18 @@ def test_a_model_of_one_layer_is_compared_without_wiring() -> None:
     result = headspan.compare(gpt2(n_layer=1), gpt2(noisy, n_layer=1), draws=3)
     assert wiring_pairings(result) == []
     assert result.attrs["wiring_left_out"] == "nothing composes: there is one layer"
-    assert "nothing composes" in compare_page(result)
-    document = result.to_json()
-    assert (document["pairings"], document["edges"]) == ([], [])
+    assert not {"pairings", "edges"} & set(result.to_json())
+    assert edge_changes(result).empty
     assert result.findings
+    assert result.figures
+    assert "nothing composes" in page(result)
 
 
 def test_a_model_of_one_head_as_wide_as_the_stream_says_nothing_of_edges() -> None:
     result = headspan.compare(gpt2(n_head=1), gpt2(noisy, n_head=1), draws=3)
     assert not [finding for finding in result.findings if "edge" in finding.statement]
     assert "Edges gained and lost" not in result.figures
-    assert compare_page(result)
+    assert page(result)
 
 
 def test_heads_that_lack_directions_have_no_null_of_change() -> None:
@@ -167,7 +174,7 @@ def test_only_the_changed_head_is_named() -> None:
     def one(attention: list) -> None:
         attention[1].c_attn.weight[:, 2 * WIDTH : 3 * WIDTH] += 0.1 * noise((D, WIDTH))
 
-    found = findings_of("compare", headspan.compare(gpt2(), gpt2(one), draws=3))
+    found = headspan.compare(gpt2(), gpt2(one), draws=3).findings
     assert "1 of 24 head matrices changed" in found[0].statement
     assert found[0].statement.endswith("L1H2 Q.")
 
@@ -186,7 +193,7 @@ def test_the_heatmap_shows_shares_of_the_unrelated_distance(result: headspan.Res
 def test_the_page_names_both_models_as_text(result: headspan.Result) -> None:
     hostile = headspan.Result(result.lens, result.data.copy())
     hostile.data.attrs |= {"model": "x/<script>alert(1)</script>", "before_model": "a & b"}
-    html = compare_page(hostile)
+    html = page(hostile)
     assert "<script>alert" not in html
     assert "a &amp; b and &lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "http://" not in html.split("<script>")[0]
@@ -237,15 +244,27 @@ def test_files_of_version_1_are_read_under_todays_names(tmp_path: Path, result: 
     assert list(edge_changes(read, "OK", "gained")["src"]) == list(edge_changes(result, "OK", "gained")["src"])
 
 
-def test_the_command_writes_page_json_and_netcdf(tmp_path: Path) -> None:
-    for ending in ("html", "nc"):
-        done = CliRunner().invoke(app, ["compare", "demo", "demo", "-o", str(tmp_path / f"x.{ending}")])
-        assert done.exit_code == 0, done.output
-        assert "bit for bit" in done.output
-    stored = headspan.load(tmp_path / "x.nc")
-    assert stored.lens.name == "compare"
-    assert int(drift_part(stored).attrs["identical"]) == 1
+@pytest.mark.parametrize("ending", ["html", "nc"])
+def test_the_command_writes_files(tmp_path: Path, ending: str) -> None:
+    target = tmp_path / f"x.{ending}"
+    done = CliRunner().invoke(app, ["compare", "demo", "demo", "-o", str(target)])
+    assert done.exit_code == 0, done.output
+    assert "bit for bit" in done.output
+    if ending == "nc":
+        stored = headspan.load(target)
+        assert stored.lens.name == "compare"
+        assert int(drift_part(stored).attrs["identical"]) == 1
+
+
+def test_the_command_prints_json() -> None:
     done = CliRunner().invoke(app, ["compare", "demo", "demo", "--json"])
     document = json.loads(done.stdout)
     assert document["schema"] == "headspan.compare/2"
     assert all(head["unchanged"] for head in document["heads"])
+
+
+def test_the_command_shows_what_moved_and_which_edges_turned(result: headspan.Result) -> None:
+    told, heads, edges = show(result)
+    assert any("L0H3 → L2H1" in statement for _, statement in told.facts)
+    assert len(heads.rows) == 10
+    assert edges.rows[1][:1] == ["OK"]

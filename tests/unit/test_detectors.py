@@ -13,7 +13,7 @@ import xarray as xr
 
 import headspan
 from headspan.demo import demo_folder
-from headspan.errors import HeadspanError, ShapeError
+from headspan.errors import ArgumentError, HeadspanError, ShapeError
 from headspan.lenses import detect
 from headspan.runtime import forward, open_runnable
 from headspan.runtime.detectors import (
@@ -110,7 +110,7 @@ def test_special_tokens_around_a_text_are_the_tokenizers(minilm: Path) -> None:
 
 @pytest.mark.parametrize(("length", "batch"), [(1, 4), (33, 4), (8, 0)])
 def test_segments_that_do_not_fit_are_refused(length: int, batch: int) -> None:
-    with pytest.raises(ShapeError, match="segments have a length of at least 2 and at most 32 for this model"):
+    with pytest.raises(ArgumentError, match="segments have a length of at least 2 and at most 32 for this model"):
         repeated_tokens(open_runnable("demo"), length, batch, 0)
 
 
@@ -169,11 +169,11 @@ def test_text_is_scored_beside_random_tokens(encoder: xr.Dataset) -> None:
 
 
 def test_text_that_is_too_short_or_cannot_be_read_is_refused() -> None:
-    with pytest.raises(ShapeError, match="the text holds no piece of 64 tokens"):
+    with pytest.raises(ArgumentError, match="the text holds no piece of 64 tokens"):
         detect.compute(running(), texts=["too short"], seeds=2)
-    with pytest.raises(ShapeError, match="the text is empty"):
+    with pytest.raises(ArgumentError, match="the text is empty"):
         detect.compute(running(), texts=[" "], seeds=2)
-    with pytest.raises(ShapeError, match="so text cannot be read; leave out --text"):
+    with pytest.raises(ArgumentError, match="so text cannot be read; leave out --text"):
         detect.compute(open_runnable(CASES[0].model(head=True).float()), texts=["a text"], seeds=2)
 
 

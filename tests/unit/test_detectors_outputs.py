@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import typer
 import xarray as xr
+from headspan.figures import figures_of
+from headspan.findings import findings_of
+from headspan.lenses.saving import save_result
 from typer.testing import CliRunner
 
 from headspan.errors import HeadspanError
-from headspan.figures import figures_of
-from headspan.findings import findings_of
 from headspan.lenses import detect
 from headspan.lenses.affinity.command import affinity as affinity_command
 from headspan.lenses.detect.command import detect as command
-from headspan.lenses.saving import save_result
 from headspan.runtime import RunnableModel, encoded, forward, open_runnable
 from headspan.runtime.detectors import detect as scores_of
 from tests.unit.running_models import TEXT, running

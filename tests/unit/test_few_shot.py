@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
-
-from headspan.errors import HeadspanError, ShapeError, UnsupportedModel
-from headspan.lenses import attention
 from headspan.lenses.attention.clues import clue_likelihoods, written_clues
-from headspan.lenses.attention.few_shot import few_shot
 from headspan.lenses.attention.pairs import Pair, Split, read_pairs, split_pairs
 from headspan.lenses.attention.shot_masses import own_word_masses, within_shots
+
+from headspan.errors import ArgumentError, HeadspanError, ShapeError, UnsupportedModel
+from headspan.lenses import attention
+from headspan.lenses.attention.few_shot import few_shot
 from headspan.lenses.attention.shots import OUTSIDE, ShotTokens, shot_text, shot_tokens
 from headspan.runtime import Prompt, RunnableModel, continuation, encoded, open_runnable
 from tests.unit.running_models import running, tokenizer
@@ -294,5 +294,5 @@ def test_boundaries_mark_the_first_word_of_every_shot(result: xr.DataTree) -> No
 
 
 def test_a_few_shot_prompt_beyond_the_context_is_refused(file: Path) -> None:
-    with pytest.raises(ShapeError, match="the model's context 128"):
+    with pytest.raises(ArgumentError, match="the model's context 128"):
         few_shot(running(), [Pair("w" * 30, "c" * 60) for _ in range(4)], shots=3)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+from headspan.lenses.intervene.divergence import full_logs, js_rows, kl_rows
 from scipy.stats import entropy as kl_of_scipy
 from typer.testing import CliRunner
 
@@ -19,7 +20,6 @@ from headspan.demo import demo_folder
 from headspan.dims import HeadLabel
 from headspan.errors import HeadspanError, ShapeError
 from headspan.lenses import intervene
-from headspan.lenses.intervene.divergence import full_logs, js_rows, kl_rows
 from headspan.lenses.intervene.figures import figures
 from headspan.lenses.intervene.findings import findings
 from headspan.runtime import RunnableModel, encoded, forward, open_runnable

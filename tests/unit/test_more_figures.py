@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from headspan.figures import figures_of
+from headspan.lenses.affinity.class_curves import ANY, class_curves
 from sklearn.metrics import average_precision_score
 from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.explorer.claims_page import claims_page
-from headspan.figures import figures_of
 from headspan.ledger import Examination, all_claims
 from headspan.ledger.figures import claims_by_document, figures
 from headspan.lenses import affinity, attention
-from headspan.lenses.affinity.class_curves import ANY, class_curves
 from headspan.lenses.affinity.figures import figures as affinity_figures
 from tests.unit.running_models import TEXT, running
 from tests.unit.test_drift import gpt2

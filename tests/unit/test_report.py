@@ -12,19 +12,20 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 import headspan
-from headspan.errors import DegenerateSubspace, HeadspanError
-from headspan.explorer import report
+from headspan.errors import DegenerateSubspace, HeadspanError, TimeLimit
+from headspan.explorer import reports
 from headspan.explorer.figure_block import figure_blocks
 from headspan.explorer.findings_section import SHOWN, finding_block, findings_section
-from headspan.explorer.html import element
-from headspan.explorer.inlined import asset
+from headspan.explorer.html import asset, element
 from headspan.explorer.linked import SCRIPTS
-from headspan.explorer.report import write_report
+from headspan.explorer.reports import Settings, write_report
 from headspan.finding import Finding
-from headspan.lenses import LENSES, Lens
-from headspan.runtime import obstacles as obstacles_module
+from headspan.lenses.catalog import lens as lens_of
+from headspan.lenses.catalog import lenses
+from headspan.result import Lens, Result
 from tests.browser.page_elements import Element, asks_nothing, page_elements
 
+NO_TRANSFORMERS = "running a model needs transformers: pip install 'headspan[run]'"
 HOSTILE = '</script><script>alert(1)</script><img src="http://example.org/x.png">'
 
 
@@ -75,7 +76,7 @@ def part_of(html: str, name: str) -> str:
 
 
 def test_every_lens_that_applies_has_a_section_with_findings_then_figures(demo_html: str) -> None:
-    for name in (name for name, lens in LENSES.items() if not lens.on_request):
+    for name in (name for name, lens in lenses().items() if not lens.on_request and lens.subjects == 1):
         part = part_of(demo_html, name)
         assert 'class="finding"' in part
         if "<figure" in part:
@@ -87,10 +88,11 @@ def test_without_transformers_a_report_has_everything_that_needs_no_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    monkeypatch.setattr(obstacles_module, "find_spec", lambda name: None)
+    monkeypatch.setattr("headspan.lenses.model.Model.run_obstacle", lambda *_: NO_TRANSFORMERS)
     page = write_report(headspan.open("demo"), tmp_path / "report.html").read_text(encoding="utf-8")
-    for name, lens in LENSES.items():
-        assert (f'<section id="{name}">' in page) == (not lens.runs)
+    for name, lens in lenses().items():
+        expected = not lens.runs and lens.subjects == 1 and not lens.on_request
+        assert (f'<section id="{name}">' in page) == expected
     assert "running a model needs transformers: pip install &#x27;headspan[run]&#x27;" in page
 
 
@@ -99,22 +101,25 @@ def test_links_lead_to_sections_of_the_page(demo_html: str) -> None:
     identifiers = {found.attributes["id"] for found in elements if "id" in found.attributes}
     links = {found.attributes["href"][1:] for found in elements if found.tag == "a"}
     links = {link for link in links if not link.startswith("head=")}
-    always = {name for name, lens in LENSES.items() if not lens.on_request}
+    always = {name for name, lens in lenses().items() if not lens.on_request and lens.subjects == 1}
     assert always <= identifiers
     assert links <= identifiers
 
 
 def test_sections_stand_in_reading_order(demo_html: str) -> None:
-    order = ("model", "findings", "wiring", "likeness", "tables", "weights", "behaviour", "methods", "downloads")
+    chapters = [
+        f"chapter-{name}" for name in ("wiring", "head-similarity", "positions-and-tokens", "spectra", "behavior")
+    ]
+    order = ("model", "findings", *chapters, "methods", "downloads")
     places = [demo_html.index(f'<section id="{name}">') for name in order]
     assert places == sorted(places)
 
 
 def test_a_lens_that_takes_minutes_is_left_out_and_the_page_says_so(demo_html: str, tmp_path: Path) -> None:
     assert '<section id="validate">' not in demo_html
-    assert "it takes minutes and was not asked for; use --also validate" in demo_html
+    assert "takes minutes; use --also validate" in demo_html
     with pytest.raises(HeadspanError, match="there is no lens 'nonsense'"):
-        write_report(headspan.open("demo"), tmp_path / "report.html", also=("nonsense",))
+        write_report(headspan.open("demo"), tmp_path / "report.html", Settings(also=("nonsense",)))
 
 
 def test_findings_of_all_lenses_are_ranked_together() -> None:
@@ -132,10 +137,10 @@ def test_only_the_strongest_findings_stand_at_the_top() -> None:
 
 
 def test_a_finding_shows_its_numbers_and_its_reference() -> None:
-    finding = Finding("ranks", "S.", value=2.5, chance=1.0, p_value=0.004, evidence="E.", reference="arXiv 1")
-    assert "Value 2.5; by chance 1. p = 0.004. E. Reference: arXiv 1." in str(finding_block(finding))
-    assert "p &lt; 1e-300." in str(finding_block(replace(finding, p_value=0.0)))
-    plain = replace(finding, chance=None, p_value=None, reference="")
+    finding = Finding("ranks", "S.", value=2.5, expected=1.0, p=0.004, evidence="E.", reference="arXiv 1")
+    assert "Value 2.5; expected 1. p = 0.004. E. Reference: arXiv 1." in str(finding_block(finding))
+    assert "p &lt; 1e-300." in str(finding_block(replace(finding, p=0.0)))
+    plain = replace(finding, expected=None, p=None, reference="")
     assert '<p class="evidence">E.</p>' in str(finding_block(plain))
 
 
@@ -158,9 +163,10 @@ def test_a_figure_follows_the_page_in_width_and_colour() -> None:
     assert figure.layout.width == 300, "the figure itself is left as it was"
 
 
-def only(monkeypatch: pytest.MonkeyPatch, name: str) -> Lens:
-    monkeypatch.setattr(report, "LENSES", {name: LENSES[name]})
-    return LENSES[name]
+def only(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Reports that look for one lens alone."""
+    reasons = {other: None if other == name else "left out here" for other in lenses() if lens_of(other).subjects == 1}
+    monkeypatch.setattr("headspan.lenses.model.Model.skip_reasons", lambda model, stack=None: dict(reasons))
 
 
 def test_a_page_without_figures_does_not_bring_plotly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,28 +176,47 @@ def test_a_page_without_figures_does_not_bring_plotly(tmp_path: Path, monkeypatc
     assert "full rank" in html
 
 
-def test_a_lens_that_has_too_little_to_work_with_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lens = only(monkeypatch, "affinity")
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (DegenerateSubspace("all heads are zero"), "all heads are zero"),
+        (HeadspanError("tensor holds NaN"), "tensor holds NaN"),
+        (TimeLimit("stopped after 3 s, its time limit"), "stopped after 3 s, its time limit"),
+    ],
+)
+def test_a_lens_that_fails_says_so_in_its_chapter(
+    problem: HeadspanError, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch, "affinity")
 
-    def degenerate(*_: object) -> None:
-        raise DegenerateSubspace("all heads are zero")
+    def broken(*_: object, **__: object) -> None:
+        raise problem
 
-    monkeypatch.setattr(type(lens), "compute", degenerate)
+    monkeypatch.setattr(reports, "run", broken)
     html = write_report(headspan.open("demo"), tmp_path / "report.html").read_text()
-    assert "<p>Does not apply: all heads are zero.</p>" in html
-    assert "<td>does not apply: all heads are zero</td>" in html
+    assert f"<p>Not computed: {told}.</p>" in html
+    assert f"<td>skipped: {told}</td>" in html
 
 
-def test_a_lens_that_fails_leaves_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lens = only(monkeypatch, "affinity")
+def test_a_bug_in_one_lens_costs_only_its_chapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = reports.run
 
-    def broken(*_: object) -> None:
-        raise HeadspanError("tensor holds NaN")
+    def broken(lens: Lens, *more: object, **rest: object) -> Result:
+        if lens.name == "affinity":
+            raise IndexError("a mistake")
+        return real(lens, *more, **rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(lens), "compute", broken)
-    with pytest.raises(HeadspanError, match="tensor holds NaN"):
-        write_report(headspan.open("demo"), tmp_path / "report.html")
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(reports, "run", broken)
+    with pytest.warns(UserWarning, match="affinity failed: IndexError: a mistake"):
+        html = write_report(headspan.open("demo"), tmp_path / "report.html").read_text()
+    assert "failed with an internal error (IndexError: a mistake)" in html
+    assert "full rank" in html
+
+
+def test_a_lens_that_takes_too_long_costs_only_its_chapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "spectra")
+    html = write_report(headspan.open("demo"), tmp_path / "report.html", Settings(time_limit=0.001)).read_text()
+    assert "stopped after 0.001 s, its time limit" in html
 
 
 def test_attributes_are_written_the_html_way() -> None:

@@ -1,6 +1,6 @@
 """A LoRA adapter in PEFT's layout, merged into the weights of its base model as they are read.
 
-W' = W + s B A, with s = alpha / r (alpha / sqrt(r) for rank-stabilised LoRA), transposed where the base stores its
+W' = W + s B A, with s = alpha / r (alpha / sqrt(r) for rank-stabilized LoRA), transposed where the base stores its
 matrices the other way round. Tensors that the adapter replaces whole (biases, `modules_to_save`) are taken from it.
 Anything else that an adapter can hold changes the model in another way, and is refused rather than left out.
 """

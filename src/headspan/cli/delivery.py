@@ -65,9 +65,14 @@ class Delivery:
 
 
 def head_classes(result: Result) -> Mapping[str, str] | None:
-    """Classes of heads that the result carries, by label; None where it has none."""
+    """Classes of heads that the result carries, by label, or those published for its model; None without any."""
+    from headspan.heads.classes import published_classes
+
     named = result.attrs.get("head_classes")
-    return None if not named else dict(json.loads(named))
+    if named:
+        return dict(json.loads(named))
+    published = published_classes(result.attrs)
+    return None if published is None else published.of_head
 
 
 def print_all(blocks: Iterable[str | Rows | Facts]) -> None:

@@ -48,16 +48,16 @@ def lens_command(lens: Lens) -> Callable[..., None]:
     declared, part = declared_command(lens), lens.part("command")
     show = getattr(part, "show", default_show)
     own = _own_parameters(lens)
-    view = {name: one for name, one in _keywords(show).items() if name not in own}
+    view = _keywords(show)
+    extra = {name: _empty(option) for name, option in declared.options.items() if name not in {**own, **view}}
     endings = (*ENDINGS, *getattr(part, "ENDINGS", {}))
 
     def command(**given: Any) -> None:
         _perform(lens, show, {name: given[name] for name in view}, given)
 
     parameters = [*_arguments(lens, declared)]
-    parameters += [
-        _option(name, declared, default) for name, default in {**own, **view}.items() if name not in declared.arguments
-    ]
+    options = {**view, **own, **extra}
+    parameters += [_option(name, declared, one) for name, one in options.items() if name not in declared.arguments]
     parameters += [_shared(name, option) for name, option in _opening(lens, own).items()]
     parameters.append(_parameter("output", shared.output(endings), None))
     parameters += [_parameter(name, *kind) for name, kind in DELIVERY.items()]
@@ -97,6 +97,11 @@ def _perform(lens: Lens, show: Callable[..., Any], view: Mapping[str, Any], give
         options = prepare(options, given)
     result = lens.function(*subjects, **options, **opening)
     to.deliver(result, show, view)
+
+
+def _empty(option: Option) -> Any:
+    """The default of an option that only the lens's `prepare` reads."""
+    return False if option.type is bool else None
 
 
 def _subject_names(lens: Lens) -> tuple[str, ...]:

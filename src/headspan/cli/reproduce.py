@@ -19,9 +19,9 @@ def reproduce(
     """Print each published value beside the computed one; exit code 1 if one disagrees."""
     from headspan.checkpoint import open_checkpoint
     from headspan.cli.tables import print_table
-    from headspan.lenses.affinity.reproduction import reproduced
+    from headspan.ledger.reproduction import reproduction
 
-    lines = reproduced(paper, open_checkpoint(model, config).heads())
+    lines = reproduction(paper, open_checkpoint(model, config).heads())
     rows = [(line.statement, line.published, line.computed, "yes" if line.agrees else "NO") for line in lines]
     print_table(f"arXiv {paper}", ("what", "published", "computed", "agrees"), rows)
     if not all(line.agrees for line in lines):

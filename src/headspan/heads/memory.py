@@ -1,4 +1,4 @@
-"""Memory budgets: how they are written, what is left beside the program, how many layers fit, a cache that keeps one."""
+"""Memory budgets: how they are written, what is left beside the program, how many layers fit; a cache within one."""
 
 from __future__ import annotations
 

@@ -7,14 +7,37 @@ against double precision and records it. Singular values through Gram matrices n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
+from headspan.dims import Role
 from headspan.heads.heads import Heads
+from headspan.subspaces import Subspace, concatenate, default_tolerance, orthonormal_basis
 
 FLOAT64_WIDTH = 2048
 """Up to this d_model everything is computed in float64 unless told otherwise."""
+SAMPLED_LAYERS = 3
 
 
 def computing_dtype(heads: Heads) -> torch.dtype:
     """float64 up to FLOAT64_WIDTH, float32 above."""
     return torch.float64 if heads.d_model <= FLOAT64_WIDTH else torch.float32
+
+
+def sampled_places(heads: Heads, role: Role) -> list[tuple[int, int]]:
+    """Layers (by place) and heads on which rounding is measured: first, middle and last layer, first and last head."""
+    layers = sorted({round(place) for place in torch.linspace(0, heads.n_layers - 1, SAMPLED_LAYERS).tolist()})
+    return [(layer, head) for layer in layers for head in sorted({0, heads.shape(role)[1] - 1})]
+
+
+def double_bases(heads: Heads, role: Role, places: Sequence[tuple[int, int]], tolerance: float | None) -> Subspace:
+    """Bases of single heads in double precision, with the dimensions that the working precision decides on."""
+    found, blocks = [], {}
+    share = default_tolerance(heads.d_model, heads.dtype) if tolerance is None else tolerance
+    for layer, head in places:
+        if layer not in blocks:
+            blocks = {layer: heads.layer(heads.layers[layer], (role,)).weight(role)[0]}
+        W = blocks[layer][head].double()
+        found.append(orthonormal_basis((W.mT if role == "O" else W)[None], share))
+    return concatenate(found)

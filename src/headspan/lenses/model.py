@@ -129,9 +129,9 @@ class Model:
 
     def run_obstacle(self, stack: str | None = None) -> str | None:
         """Why the model cannot be run, in one line; None where it can."""
-        from headspan.runtime import obstacle_to_running
+        from headspan.runtime import run_obstacle
 
-        return None if self._given is not None else obstacle_to_running(self.checkpoint, stack)
+        return None if self._given is not None else run_obstacle(self.checkpoint, stack)
 
     def _obstacle_unasked(self) -> str | None:
         n_parameters = sum(prod(info.shape) for info in self.checkpoint.store.infos.values())
@@ -188,24 +188,22 @@ def open_model(source: Any, config: Any = None) -> Model:
     >>> headspan.open("demo").family
     'llama'
     """
-    from headspan.heads import Heads
-
     if isinstance(source, Model):
         return source
     if isinstance(source, Checkpoint):
         return Model(source)
-    if isinstance(source, Heads):
-        return Model(source.checkpoint, heads=source)
-    if _is_runnable(source):
-        return Model(source.checkpoint, running=source)
-    if isinstance(source, tuple) and len(source) == 2:
-        return Model(open_checkpoint(source[0], source[1]))
+    if type(source).__module__.startswith("headspan."):
+        return _opened(source)
     return Model(open_checkpoint(source, config))
 
 
-def _is_runnable(source: Any) -> bool:
-    if type(source).__module__.split(".")[0] != "headspan":
-        return False
+def _opened(source: Any) -> Model:
+    """A model out of heads, or out of one that is ready to run; these load torch, which reading headers does not."""
+    from headspan.heads import Heads
     from headspan.runtime import RunnableModel
 
-    return isinstance(source, RunnableModel)
+    if isinstance(source, Heads):
+        return Model(source.checkpoint, heads=source)
+    if isinstance(source, RunnableModel):
+        return Model(source.checkpoint, running=source)
+    return Model(open_checkpoint(source))

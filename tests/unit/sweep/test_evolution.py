@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from headspan.figures import figures_of
+from headspan.findings import findings_of
 from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.errors import HeadspanError
-from headspan.figures import figures_of
-from headspan.findings import findings_of
 from headspan.statistics.change_points import explained_under_null
 from headspan.sweeps.evolution import as_json, evolution
 from headspan.sweeps.evolution import curves as curves_module

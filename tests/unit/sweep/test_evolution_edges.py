@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+from headspan.figures import figures_of
+from headspan.findings import findings_of
 from safetensors.torch import save_file
 from scipy.stats import norm
 
 from headspan.dims import PAIR_DIMS
-from headspan.figures import figures_of
-from headspan.findings import findings_of
 from headspan.sweeps import open_store, run_sweep
 from headspan.sweeps.evolution import evolution
 from headspan.sweeps.evolution.page import write_page

@@ -39,7 +39,7 @@ class Circuits:
     readers: Mapping[str, Float[Tensor, "_ d _"]]
 
 
-def measured_circuits(
+def head_circuits(
     heads: Heads,
     roles: Sequence[Role],
     *,

@@ -1,260 +1,196 @@
-"""`headspan affinity`: which heads can talk to which."""
+"""`headspan affinity`: its options, what it prints, and the plan that `--explain` prints instead."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from headspan.cli import arguments as shared
-from headspan.cli.delivery import delivery
-from headspan.cli.figure_files import image_files
+from headspan.command import Command, Facts, Option, Rows, p_text
+from headspan.lenses.affinity.schema import KERNEL, LONG_NAMES
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from headspan.heads import Heads
-    from headspan.lenses.affinity.head_classes import HeadClasses
+    from headspan.lenses.affinity.costs import Cost, Plan
+    from headspan.result import Result
 
-METRICS = {"pk": ("pk",), "cs": ("cs",), "both": ("pk", "cs")}
-
-Pairings = Annotated[
-    str | None, typer.Option("--pairing", help="Pairings such as OQ,OK,OV (the default), or all.", show_default=False)
-]
-Metric = Annotated[str, typer.Option("--metric", help="pk (projection kernel), cs (composition score) or both.")]
-Top = Annotated[int, typer.Option("--top", help="How many pairs to show for each pairing.")]
-Null = Annotated[str, typer.Option("--null", help="Null of the p-values shown: haar or anticausal.")]
-Labels = Annotated[
-    str | None,
-    typer.Option(
-        "--labels", help='Head classes: "ioi", "2601.10266", "detected" (by running the model), or a YAML file.'
-    ),
-]
-Robustness = Annotated[bool, typer.Option("--robustness", help="Also compare with folded and centred weights.")]
-Sensitivity = Annotated[
-    bool, typer.Option("--sensitivity", help="Also compare with bases made by SVD and cut to leading directions.")
-]
-Sketch = Annotated[
-    bool, typer.Option("--sketch", help="Only the strongest pairs by the kernel: sketched, then verified exactly.")
-]
-Confidence = Annotated[
-    float, typer.Option("--confidence", help="With --sketch: the probability that no pair of the top is missed.")
-]
-Explain = Annotated[
-    bool, typer.Option("--explain", help="Print what each algorithm would cost and which is chosen, and stop.")
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        help="Also write the result; the ending says how: .nc, .csv, .parquet, .json, or .graphml for the graph of "
-        "the strongest pairs.",
-    ),
-]
+COMMAND = Command(
+    help="Score every pair of heads that can compose, beside what is expected under two nulls.",
+    options={
+        "metrics": Option("projection_kernel (pk), composition_score (cs) or both.", names=("--metrics", "--metric")),
+        "null": Option("Which null expected values, z, p and q are shown for: haar or reverse."),
+        "labels": Option('Head classes: "ioi", "2601.10266", "detected" (by running the model), or a YAML file.'),
+        "robustness": Option("Also compare with folded and centered weights.", bool, ("--robustness",)),
+        "sensitivity": Option(
+            "Also compare with bases made by SVD and cut to leading directions.", bool, ("--sensitivity",)
+        ),
+        "algorithm": Option("auto, exact, gram, projector or sketch."),
+        "sketch": Option(
+            "Only the strongest pairs by the kernel: sketched, then verified exactly.", bool, ("--sketch",)
+        ),
+        "top": Option("How many pairs to show for each pairing, and to look for with --sketch.", int),
+        "confidence": Option("With --sketch: the probability that no pair of the top is missed.", float),
+        "width": Option("With --sketch: the numbers kept of each direction to begin with.", int),
+        "draws": Option("How often heads are resampled for the intervals.", int),
+        "explain": Option("Print what each algorithm would cost and which is chosen, and stop.", bool, ("--explain",)),
+    },
+)
+HUBS = 5
 
 
-def affinity(
-    model: shared.Model,
-    pairing: Pairings = None,
-    metric: Metric = "both",
-    top: Top = 20,
-    null: Null = "haar",
-    labels: Labels = None,
-    robustness: Robustness = False,
-    sensitivity: Sensitivity = False,
-    sketch: Sketch = False,
-    confidence: Confidence = 0.99,
-    memory: shared.Memory = "4GB",
-    explain: Explain = False,
-    fold: shared.Fold = "none",
-    delta: shared.Delta = 0,
-    output: Output = None,
-    figures: shared.Figures = None,
-    figure_format: shared.FigureFormat = "svg",
-    dark: shared.Dark = False,
-    as_json: shared.AsJSON = False,
-    config: shared.ConfigFile = None,
-    stack: shared.Stack = None,
-) -> None:
-    """Score every pair of heads that can compose, beside what chance would give."""
-    from headspan.checkpoint import open_checkpoint
-    from headspan.lenses.affinity.head_classes import default_labels
-    from headspan.lenses.affinity.plan_command import print_plan
-    from headspan.lenses.affinity.tables import as_json as document
-    from headspan.lenses.affinity.tables import table
-    from headspan.lenses.saving import without_nan
+def prepare(options: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`--sketch` as the choice of an algorithm; with `--explain` the plan is printed and nothing is computed."""
+    if given["sketch"]:
+        options = {**options, "algorithm": "sketch"}
+    if given["explain"]:
+        import typer
 
-    _check_choices(metric, null, top)
-    if sketch:
-        _check_sketch(metric, robustness, sensitivity, delta)
-    images = image_files(figures, figure_format, dark)
-    to = delivery("affinity", output, images, as_json, more={".graphml": partial(_write_graph, top=top, null=null)})
-    heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
-    if explain:
-        print_plan(heads, pairing, ("pk",) if sketch else METRICS[metric], memory, sketch, as_json)
+        _print_plan(options, given)
+        raise typer.Exit
+    return options
+
+
+def _write_graph(result: Result, path: Path) -> None:
+    """The graph of the strongest pairs, with q-values under the result's first null."""
+    from headspan.lenses.affinity.wiring import first_null, wiring_graph, write_graphml
+
+    write_graphml(wiring_graph(result, top=result.attrs["top"], null=first_null(result)), path)
+
+
+ENDINGS = {".graphml": _write_graph}
+
+
+def show(result: Result, *, top: int = 20) -> Iterator[str | Rows | Facts]:
+    """The strongest pairs of every pairing by every score, the hubs, how the result was made, and further tables."""
+    from headspan.lenses.affinity.wiring import metrics_of, pairings_of
+
+    for pairing in pairings_of(result):
+        for metric in metrics_of(result, pairing):
+            yield _pairs(result, pairing, metric, top)
+    if "hub_score" in result:
+        hubs = result.table("hubs").dropna(subset="hub_score").nsmallest(HUBS, "hub_rank").to_dict("records")
+        lines = [
+            (hub["head"], f"{hub['hub_score']:.3f} (in {hub['inlet']:.3f}, out {hub['outlet']:.3f})") for hub in hubs
+        ]
+        if lines:
+            yield Facts(lines, title="Hubs")
+    yield from _made(result)
+    yield from _further(result)
+
+
+def _pairs(result: Result, pairing: str, metric: str, top: int) -> Rows:
+    from headspan.lenses.affinity.wiring import edges, first_null
+
+    node, null = result[pairing], first_null(result)
+    number = {name: float(node[f"{metric}_{name}"]) for name in ("mean", "mean_null")}
+    interval = ""
+    if f"{metric}_mean_low" in node:
+        interval = f" (95 % {float(node[f'{metric}_mean_low']):.4g} to {float(node[f'{metric}_mean_high']):.4g})"
+    title = (
+        f"{pairing}, {LONG_NAMES[metric]}: {int(node[f'{metric}_n_pairs']):,} pairs, "
+        f"mean {number['mean']:.4g}{interval}, expected {number['mean_null']:.4g}"
+    )
+    rows = [
+        (
+            edge["src"],
+            edge["dst"],
+            f"{edge['score']:.4f}",
+            f"{edge[f'null_{null}']:.4f}",
+            f"{edge[f'z_{null}']:.1f}",
+            p_text(edge[f"p_{null}"]),
+            p_text(edge[f"q_{null}"]),
+        )
+        for edge in edges(result, pairing, metric, top).to_dict("records")
+    ]
+    columns = ("source", "destination", "score", f"expected ({null})", "z", f"p ({null})", f"q ({null})")
+    return Rows(title, columns, rows)
+
+
+def _made(result: Result) -> Iterator[str]:
+    """How the result was made, where there is more to say than the tables do."""
+    made = result.attrs
+    if "float32_error" in made:
+        yield (
+            f"Computed in float32: largest error {made['float32_error']:.1g} on {made['float32_error_pairs']} sampled "
+            "pairs, against float64."
+        )
+    if made["algorithm"] != "sketch":
         return
-    classes = _classes(labels, heads)
-    result = _computed(heads, pairing, metric, delta, memory, (top, confidence) if sketch else None)
-    extra = _class_extras(result, classes, top)
-    extra |= _stability_extras(result, heads, top, delta, robustness, sensitivity)
-    told = without_nan({**document(result, top=top, null=null), **extra}) if as_json or _is_json(output) else {}
-    to.draw(result, classes or default_labels(heads))
-    to.save(result, table, lambda _: told)
-    to.tell(lambda: told, lambda: _print(result, extra, top, null))
-
-
-def _is_json(output: Path | None) -> bool:
-    return output is not None and output.suffix == ".json"
-
-
-def _check_choices(metric: str, null: str, top: int) -> None:
-    from headspan.errors import ShapeError
-    from headspan.lenses.affinity import NULLS
-
-    if metric not in METRICS or null not in NULLS or top < 1:
-        raise ShapeError("--metric is pk, cs or both; --null is haar or anticausal; --top is at least 1")
-
-
-def _check_sketch(metric: str, robustness: bool, sensitivity: bool, delta: int) -> None:
-    from headspan.errors import ShapeError
-
-    if metric == "cs" or robustness or sensitivity or delta:
-        raise ShapeError(
-            "--sketch finds pairs by the projection kernel of the weights as they are; it goes without --metric cs, "
-            "--robustness, --sensitivity and --delta"
+    for pairing, node in result.data.children.items():
+        certified = int(node["certified"])
+        short = "" if certified >= made["top"] else f" of {made['top']} asked for; the rest are too alike"
+        yield (
+            f"{pairing}: {int(node['verified']):,} pairs verified; the top {certified} are exact with confidence "
+            f"{made['confidence']:.0%}{short} (sketch of {made['sketch_width']})."
         )
 
 
-def _computed(
-    heads: Heads, pairing: str | None, metric: str, delta: int, memory: str, sketch: tuple[int, float] | None
-) -> xr.DataTree:
-    """All scores, or by a sketch only as many pairs as its first number says, with the confidence of its second."""
-    from headspan.heads.memory import working_memory
-    from headspan.lenses import affinity as lens
-    from headspan.lenses.affinity import sketch as sketched
-
-    budget = working_memory(memory)
-    if sketch is None:
-        return lens.compute(heads, pairings=pairing, metrics=METRICS[metric], delta=delta, memory=budget)
-    top, confidence = sketch
-    return sketched.compute(heads, pairings=pairing, top=top, confidence=confidence, memory=budget)
-
-
-def _classes(labels: str | None, heads: Heads) -> HeadClasses | None:
-    """Published or given head classes, or those that running the model detects."""
-    from headspan.lenses.affinity.head_classes import head_classes
-
-    if labels != "detected":
-        return None if labels is None else head_classes(labels, heads)
-    from headspan.lenses import detect
-    from headspan.runtime import open_runnable
-
-    return detect.detected_classes(detect.compute(open_runnable(heads.checkpoint, stack=heads.stack.name)))
+def _further(result: Result) -> Iterator[str | Rows]:
+    """Tables of classes, robustness and sensitivity, as far as they were asked for."""
+    titles = {spec.name: spec.title for spec in result.lens.schema.tables}
+    for name in ("classes", "detection", "class_hubs", "robustness", "sensitivity"):
+        if name not in result:
+            continue
+        rows, title = result.table(name), titles[name]
+        if name == "detection":
+            rows, title = rows[rows["question"] == "head"], f"{title} (edges between classes: --json)"
+        elif name == "classes":
+            title = f"{title} ({result.attrs['labels']})"
+        yield Rows.of_records(title, rows.to_dict("records"))
+        if name == "robustness":
+            left_out = result.table("left_out").to_dict("records")
+            yield from (f"{row['change']}: left out, {row['left_out']}" for row in left_out if row["left_out"])
 
 
-def _class_extras(result: xr.DataTree, classes: HeadClasses | None, top: int) -> dict[str, object]:
-    """How the classes stand in the graph and among the hubs, and how well affinity finds them and their edges."""
-    from headspan.lenses.affinity.class_detection import class_counts, edge_detection, head_detection
-    from headspan.lenses.affinity.hubs import class_hubs, hub_scores
+def _print_plan(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Operations, memory, scratch space and likely time of each algorithm, and which is chosen."""
+    from headspan.cli.delivery import print_all, print_json
+    from headspan.heads.precision import computing_dtype
+    from headspan.lenses.affinity import check_choices
+    from headspan.lenses.affinity.costs import affinity_plan, product_speed
+    from headspan.lenses.affinity.measurement import checked_pairings
+    from headspan.lenses.affinity.schema import chosen_metrics
+    from headspan.lenses.model import open_model
 
-    if classes is None:
-        return {}
-    joined = [(a, b) for a in classes.classes for b in classes.classes if a != b]
-    found = [*head_detection(result, classes), *edge_detection(result, classes, joined)]
-    return {
-        "labels": {"source": classes.source, "counts": class_counts(result, classes, top).to_dict("records")},
-        "detection": [vars(detection) for detection in found],
-        "class_hubs": class_hubs(hub_scores(result), classes.classes).to_dict("records"),
-    }
-
-
-def _stability_extras(
-    result: xr.DataTree, heads: Heads, top: int, delta: int, robustness: bool, sensitivity: bool
-) -> dict[str, object]:
-    """Scores against those of folded weights, and kernels against those of other bases, where asked for."""
-    import pandas as pd
-
-    from headspan.lenses.affinity.edges import pairings_of
-    from headspan.lenses.affinity.robustness import basis_sensitivity, fold_robustness
-
-    extra: dict[str, object] = {}
-    if robustness:
-        table = fold_robustness(heads.refolded("none"), pairings_of(result), top, delta)
-        extra["robustness"] = {"table": table.to_dict("records"), "left_out": table.attrs["left_out"]}
-    if sensitivity:
-        tables = [basis_sensitivity(heads, pairing, top=top).assign(pairing=pairing) for pairing in pairings_of(result)]
-        extra["sensitivity"] = pd.concat(tables).to_dict("records")
-    return extra
+    algorithm, metrics = options["algorithm"], chosen_metrics(options["metrics"])
+    check_choices(options["pairings"], metrics, options["null"], algorithm, options["labels"])
+    heads = open_model(given["model"], given["config"]).heads(stack=given["stack"], fold=given["fold"])
+    heads = heads.to(given["dtype"] or computing_dtype(heads))
+    wanted = checked_pairings(heads, options["pairings"])
+    counted = (KERNEL,) if algorithm == "sketch" else metrics
+    plan = affinity_plan(heads, wanted, len(counted), options["memory"], algorithm)
+    speed = product_speed(heads.dtype)
+    if given["as_json"]:
+        document = {"schema": "headspan.affinity-plan/1", "chosen": plan.chosen.algorithm, "reason": plan.reason}
+        print_json({**document, "speed": speed, "costs": [_record(cost, speed) for cost in plan.costs]})
+    else:
+        print_all(_plan_blocks(heads, plan, len(wanted), speed))
 
 
-def _write_graph(result: xr.DataTree, path: Path, top: int, null: str) -> None:
-    from headspan.lenses.affinity.wiring import wiring_graph, write_graphml
-
-    write_graphml(wiring_graph(result, top=top, null=null), path)
-
-
-def _print(result: xr.DataTree, extra: dict[str, object], top: int, null: str) -> None:
-    from headspan.lenses.affinity.plan_command import print_made
-
-    _print_scores(result, top, null)
-    print_made(result)
-    _print_extras(extra)
+def _plan_blocks(heads: Heads, plan: Plan, n_pairings: int, speed: float) -> Iterator[str | Rows]:
+    yield Rows(
+        f"{n_pairings} pairings in {str(heads.dtype).removeprefix('torch.')}, at {speed:.2g} operations a second",
+        ("algorithm", "operations", "memory", "scratch file", "about"),
+        [_row(cost, speed) for cost in plan.costs],
+    )
+    yield f"Chosen: {plan.chosen.algorithm} ({plan.reason}). Reading the weights is not counted."
 
 
-def _print_scores(result: xr.DataTree, top: int, null: str) -> None:
-    """The strongest pairs of every pairing by every score, and the hubs."""
-    from headspan.cli.tables import p_text, print_facts, print_table
-    from headspan.lenses.affinity.tables import as_json
-
-    document = as_json(result, top, null)
-    for pairing, metrics in document["pairings"].items():
-        for metric, found in metrics.items():
-            if found is None:
-                continue
-            print_table(
-                f"{pairing}, {metric}: {found['n_pairs']:,} pairs, mean {found['mean']:.4g}{_interval(found)}, "
-                f"chance {found['chance_mean']:.4g}",
-                ("source", "destination", "score", f"p ({null})", f"q ({null})"),
-                [
-                    (
-                        edge["src"],
-                        edge["dst"],
-                        f"{edge['score']:.4f}",
-                        p_text(edge["p_value"]),
-                        p_text(edge["q_value"]),
-                    )
-                    for edge in found["top"]
-                ],
-            )
-    hubs = [hub for hub in document["hubs"] if hub["score"] == hub["score"]][:5]
-    if hubs:
-        rows = ((hub["head"], f"{hub['score']:.3f} (in {hub['inlet']:.3f}, out {hub['outlet']:.3f})") for hub in hubs)
-        print_facts(rows, title="Hubs")
+def _record(cost: Cost, speed: float) -> dict[str, object]:
+    names = ("algorithm", "operations", "memory", "scratch")
+    return {**{name: getattr(cost, name) for name in names}, "seconds": cost.seconds(speed)}
 
 
-def _interval(found: dict[str, float]) -> str:
-    """The mean's interval; a sketch has none."""
-    known = found["mean_low"] == found["mean_low"]
-    return f" (95 % {found['mean_low']:.4g} to {found['mean_high']:.4g})" if known else ""
+def _row(cost: Cost, speed: float) -> tuple[str, ...]:
+    scratch = _size(cost.scratch) if cost.scratch else "none"
+    return (cost.algorithm, f"{cost.operations:.2g}", _size(cost.memory), scratch, _duration(cost.seconds(speed)))
 
 
-def _print_extras(extra: dict[str, object]) -> None:
-    from headspan.cli.tables import print_records
+def _size(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
 
-    labels = extra.get("labels")
-    if isinstance(labels, dict):
-        print_records(f"Classes ({labels['source']})", labels["counts"])
-    if isinstance(detection := extra.get("detection"), list):
-        heads_only = [row for row in detection if row["question"] == "head"]
-        print_records("Does affinity find the classes? (edges between classes: --json)", heads_only)
-    if isinstance(hubs := extra.get("class_hubs"), list):
-        print_records("Where the classes stand among the hubs", hubs)
-    if isinstance(robustness := extra.get("robustness"), dict):
-        print_records("Agreement with folded weights", robustness["table"])
-        for change, reason in robustness["left_out"].items():
-            typer.echo(f"{change}: left out, {reason}")
-    if isinstance(sensitivity := extra.get("sensitivity"), list):
-        print_records("Kernels with other bases", sensitivity)
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -21,20 +21,19 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import torch
 
 from headspan.dims import COMPOSING, ROLES
-from headspan.errors import ShapeError
 from headspan.heads import Heads
 from headspan.lenses.affinity.pair_tables import by_source, roles_of
 
-ALGORITHMS = ("gram", "projector", "sketch")
+COUNTED = ("gram", "projector", "sketch")
 EXACT_OPERATIONS = 4e14
 """About two hours of one core: above it, exact tables of all pairs are made only if they are asked for."""
-RESULT_ARRAYS = 14
-"""Arrays as long as the pairs that a complete result holds: scores, p- and q-values, normalised kernels."""
+RESULT_ARRAYS = 26
+"""Arrays as long as the pairs that a complete result holds: normalized kernels, and for two scores forward and reverse
+values and five numbers under two nulls; and one pairing's nulls while they are made."""
 FORMING = 2.0
 SKETCH_SHARE = 0.6
 """Sketches stay in memory where they take at most this share of the budget."""
@@ -81,40 +80,21 @@ def affinity_plan(heads: Heads, pairings: Sequence[str], metrics: int, memory: i
     pairings, metrics, memory
         What is wanted, and the budget in bytes.
     algorithm
-        "auto", or the one to take whatever it costs.
+        "auto", "exact" (the cheaper of the exact ones), or the one to take whatever it costs.
     """
-    if algorithm not in ("auto", *ALGORITHMS):
-        raise ShapeError(f"algorithm {algorithm!r} is unknown; it is auto, {', '.join(ALGORITHMS)}")
-    costs = {name: _cost(heads, pairings, metrics, memory, name) for name in ALGORITHMS}
+    costs = {name: _cost(heads, pairings, metrics, memory, name) for name in COUNTED}
     exact = min((costs["gram"], costs["projector"]), key=lambda cost: cost.weighed)
     free = shutil.disk_usage(tempfile.gettempdir()).free
     sketchable = all(pairing in COMPOSING for pairing in pairings)
-    if algorithm != "auto":
+    if algorithm in costs:
         chosen, reason = costs[algorithm], "asked for"
-    elif sketchable and exact.operations > EXACT_OPERATIONS:
+    elif algorithm == "auto" and sketchable and exact.operations > EXACT_OPERATIONS:
         chosen, reason = costs["sketch"], f"all pairs exactly need more than {EXACT_OPERATIONS:.0e} operations"
-    elif sketchable and exact.scratch > free:
+    elif algorithm == "auto" and sketchable and exact.scratch > free:
         chosen, reason = costs["sketch"], f"the scratch file would need {exact.scratch:,} bytes of {free:,}"
     else:
         chosen, reason = exact, "all pairs exactly, by the fewer operations"
     return Plan(tuple(costs.values()), chosen, reason, spills=chosen.scratch > 0)
-
-
-def result_attributes(heads: Heads, cost: Cost, tolerance: float | None, seed: int) -> dict[str, Any]:
-    """Where a result comes from and how it was made, as flat attributes."""
-    return {
-        **heads.provenance(),
-        "lens": "affinity",
-        "tolerance": "default" if tolerance is None else tolerance,
-        "seed": seed,
-        "d_model": heads.d_model,
-        "d_head": heads.d_head,
-        "n_heads": heads.n_heads,
-        "n_kv_heads": heads.n_kv_heads,
-        "algorithm": cost.algorithm,
-        "operations": cost.operations,
-        "scratch_bytes": cost.scratch,
-    }
 
 
 def working_budget(heads: Heads, pairings: Sequence[str], memory: int) -> int:

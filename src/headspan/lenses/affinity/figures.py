@@ -1,11 +1,11 @@
-"""Head affinity, drawn: who writes to whom, both scores against each other, all pairs, chance, and hubs.
+"""Head affinity, drawn: who writes to whom, both scores against each other, all pairs, their nulls, and hubs.
 
-Scores, ranks and chance come from the lens; what is done here is layout.
+Scores, ranks and nulls come from the result; what is done here is layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import NormalDist
 
 import numpy as np
@@ -14,38 +14,32 @@ import plotly.graph_objects as go
 import xarray as xr
 
 from headspan.dims import COMPOSING
-from headspan.lenses.affinity import VARIABLES
-from headspan.lenses.affinity.class_curve_figure import precision_recall
-from headspan.lenses.affinity.edges import is_sketched, pairing_node
-from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
-from headspan.lenses.affinity.pair_matrices import affinity_matrices
-from headspan.lenses.affinity.pairing_figures import (
-    METRIC_NAMES,
-    chance_of,
-    pairing_colour,
+from headspan.lenses.affinity.figure_layout import (
+    class_text,
+    expected_score,
+    pairing_color,
     pairing_name,
     panels,
     shown_metrics,
     shown_pairings,
 )
-from headspan.lenses.affinity.two_scores import kernel_against_score
-from headspan.lenses.affinity.wiring_classes import class_text
-from headspan.lenses.affinity.wiring_diagram import wiring_diagram
+from headspan.lenses.affinity.schema import LONG_NAMES
+from headspan.lenses.affinity.score_figures import affinity_matrices, kernel_against_score, precision_recall
+from headspan.lenses.affinity.wiring import hub_scores, is_sketched, ranked_hubs
+from headspan.lenses.affinity.wiring_figure import wiring_diagram
+from headspan.result import Result
 from headspan.theme import BLUE, CHANCE, ORANGE, PURPLE, styled
 
 BINS = 80
-
-__all__ = [
-    "affinity_matrices",
-    "figures",
-    "hub_ranking",
-    "kernel_against_score",
-    "score_distributions",
-    "wiring_diagram",
-]
+WIRING, ELLIPSE, MATRICES, NULLS = "Wiring diagram", "Wiring around an ellipse", "All pairs", "Scores and their nulls"
+BEHIND = {
+    **dict.fromkeys((WIRING, ELLIPSE, MATRICES, NULLS, "Kernel against composition score"), "pairs"),
+    "Hubs": ("hub_score", "hub_rank", "inlet", "outlet"),
+}
+"""What each figure shows, for the table that a page saves: the pairs, or variables of the result."""
 
 
-def figures(result: xr.DataTree, classes: Mapping[str, str] | None = None) -> dict[str, go.Figure]:
+def figures(result: Result, classes: Mapping[str, str] | None = None) -> dict[str, go.Figure]:
     """All figures that this result has the numbers for.
 
     Parameters
@@ -53,18 +47,18 @@ def figures(result: xr.DataTree, classes: Mapping[str, str] | None = None) -> di
     result
         An affinity result.
     classes
-        Head label -> class, to colour heads by.
+        Head label -> class, to color heads by.
     """
     drawn = {
-        "Wiring diagram": wiring_diagram(result, classes),
-        "Wiring around an ellipse": wiring_diagram(result, classes, layout="ellipse"),
+        WIRING: wiring_diagram(result, classes),
+        ELLIPSE: wiring_diagram(result, classes, layout="ellipse"),
     }
     if len(shown_metrics(result)) == 2:
         drawn["Kernel against composition score"] = kernel_against_score(result)
     # A sketch has no table of all pairs to draw.
     if not is_sketched(result):
-        drawn["All pairs"] = affinity_matrices(result)
-        drawn["Scores beside chance"] = score_distributions(result)
+        drawn[MATRICES] = affinity_matrices(result)
+        drawn[NULLS] = score_distributions(result)
     if len(_hubs(result, 1)):
         drawn["Hubs"] = hub_ranking(result, classes)
     curves = precision_recall(result, classes) if classes else None
@@ -73,35 +67,50 @@ def figures(result: xr.DataTree, classes: Mapping[str, str] | None = None) -> di
     return drawn
 
 
-def score_distributions(result: xr.DataTree, metric: str | None = None) -> go.Figure:
-    """How scores spread, beside pairs in the impossible order and beside subspaces in general position."""
+def alternatives(result: Result, classes: Mapping[str, str] | None = None) -> dict[str, dict[str, go.Figure]]:
+    """Of figures that show one score, the same for each score that there is: by name of the figure and of the score."""
+    metrics, sketched = shown_metrics(result), is_sketched(result)
+    if len(metrics) < 2:
+        return {}
+    draw: dict[str, Callable[[str], go.Figure]] = {
+        WIRING: lambda metric: wiring_diagram(result, classes, metric=metric),
+        ELLIPSE: lambda metric: wiring_diagram(result, classes, metric=metric, layout="ellipse"),
+    }
+    if not sketched:
+        draw[MATRICES] = lambda metric: affinity_matrices(result, metric)
+        draw[NULLS] = lambda metric: score_distributions(result, metric)
+    return {name: {metric: make(metric) for metric in metrics} for name, make in draw.items()}
+
+
+def score_distributions(result: Result, metric: str | None = None) -> go.Figure:
+    """How scores spread, beside pairs in reverse order and beside random subspaces."""
     metric, pairings = metric or shown_metrics(result)[0], shown_pairings(result)
     figure, where = panels([pairing_name(pairing) for pairing in pairings], shared_yaxes=True, horizontal_spacing=0.03)
     for place, pairing in zip(where, pairings, strict=True):
-        for trace in _distribution(pairing_node(result, pairing), pairing, metric):
+        for trace in _distribution(result, pairing, metric):
             trace.meta = {"pairing": pairing} | ({"counts": metric} if trace.legendgroup == "composing" else {})
             trace.showlegend = trace.legendgroup != "composing" and place == (1, 1)
             figure.add_trace(trace, *place)
-    figure.update_xaxes(title_text=METRIC_NAMES[metric], zeroline=False)
+    figure.update_xaxes(title_text=LONG_NAMES[metric], zeroline=False)
     figure.update_yaxes(type="log", exponentformat="power", dtick=1)
     figure.update_yaxes(title_text="density of pairs", col=1)
     figure.update_layout(legend={"y": -0.24})
-    return styled(figure, "Pairs that compose (filled), beside two kinds of chance", 90 + 320 * where[-1][0])
+    return styled(figure, "Pairs that compose (filled), and what two nulls give", 90 + 320 * where[-1][0])
 
 
-def _distribution(node: xr.Dataset, pairing: str, metric: str) -> list[go.Bar | go.Scatter]:
-    """Composing pairs as bars, the impossible order as an outline, the chance law as a line."""
-    forward, backward = (_known(node[name]) for name in VARIABLES[metric])
+def _distribution(result: Result, pairing: str, metric: str) -> list[go.Bar | go.Scatter]:
+    """Composing pairs as bars, reverse order as an outline, the law under the haar null as a line."""
+    forward, backward = (_known(result[pairing][name]) for name in (metric, f"{metric}_reverse"))
     cells = np.histogram_bin_edges(np.concatenate([forward, backward]), bins=min(BINS, 8 + forward.size // 20))
     middles = ((cells[1:] + cells[:-1]) / 2).astype(np.float32)
-    mean, spread = chance_of(node, metric)
+    mean, spread = expected_score(result, pairing, metric)
     bars = go.Bar(
         x=middles,
         y=_density(forward, cells),
         width=float(cells[1] - cells[0]),
         name="pairs that compose",
         legendgroup="composing",
-        marker={"color": pairing_colour(pairing), "opacity": 0.55, "line": {"width": 0}},
+        marker={"color": pairing_color(pairing), "opacity": 0.55, "line": {"width": 0}},
         hovertemplate="%{x:.3g}: density %{y:.2g}<extra>compose</extra>",
     )
     outline = go.Scatter(
@@ -109,14 +118,14 @@ def _distribution(node: xr.Dataset, pairing: str, metric: str) -> list[go.Bar | 
         y=_density(backward, cells),
         mode="lines",
         line={"color": PURPLE, "width": 1.8, "shape": "hvh"},
-        name="the same model, impossible order (later layer to earlier)",
-        legendgroup="anticausal",
-        hovertemplate="%{x:.3g}: density %{y:.2g}<extra>impossible order</extra>",
+        name="the same model, reverse order (later layer to earlier)",
+        legendgroup="reverse",
+        hovertemplate="%{x:.3g}: density %{y:.2g}<extra>reverse order</extra>",
     )
-    return [bars, outline, _chance_law(mean, spread, bars.y)]
+    return [bars, outline, _null_law(mean, spread, bars.y)]
 
 
-def _chance_law(mean: float, spread: float, heights: np.ndarray) -> go.Scatter:
+def _null_law(mean: float, spread: float, heights: np.ndarray) -> go.Scatter:
     """The density of random subspaces; spaces that fill the stream have one value, and get an upright line."""
     x, y = np.full(2, mean), np.array([np.nanmin(heights) / 10, np.nanmax(heights)])
     if spread > 0:
@@ -145,22 +154,22 @@ def _density(values: np.ndarray, cells: np.ndarray) -> np.ndarray:
     return density
 
 
-def _hubs(result: xr.DataTree, count: int) -> pd.DataFrame:
-    """The strongest hubs, best first; none where no head has layers before and after it, or none beats chance."""
+def _hubs(result: Result, count: int) -> pd.DataFrame:
+    """The strongest hubs, best first; none where no head has layers before and after it, or none exceeds the null."""
     if not set(shown_pairings(result)) <= set(COMPOSING):
         return pd.DataFrame()
     table = ranked_hubs(hub_scores(result, metric=shown_metrics(result)[0]))
-    return table[table["score"] > 0].head(count)
+    return table[table["hub_score"] > 0].head(count)
 
 
-def hub_ranking(result: xr.DataTree, classes: Mapping[str, str] | None = None, count: int = 15) -> go.Figure:
-    """The strongest hubs: how far above chance a head is reached (inlet) and reaches (outlet), on average."""
+def hub_ranking(result: Result, classes: Mapping[str, str] | None = None, count: int = 15) -> go.Figure:
+    """The strongest hubs: how far above the null a head is reached (inlet) and reaches (outlet), on average."""
     metric = shown_metrics(result)[0]
     table = _hubs(result, count)[::-1]
     named = {label: f"{label} ({class_text(name)})" for label, name in (classes or {}).items()}
     labels = [named.get(label, label) for label in table["head"]]
     figure = go.Figure()
-    for side, name, colour in (
+    for side, name, color in (
         ("outlet", "outlet: writes to later heads", ORANGE),
         ("inlet", "inlet: reads earlier heads", BLUE),
     ):
@@ -169,13 +178,13 @@ def hub_ranking(result: xr.DataTree, classes: Mapping[str, str] | None = None, c
             y=labels,
             orientation="h",
             name=name,
-            marker_color=colour,
-            customdata=table["score"].to_numpy(np.float32),
+            marker_color=color,
+            customdata=table["hub_score"].to_numpy(np.float32),
             meta={"side": side},
             hovertemplate=f"%{{y}}: {side} %{{x:.3g}}, hub score %{{customdata:.3g}}<extra></extra>",
         )
         figure.add_trace(bars)
-    figure.update_xaxes(title_text=f"mean {METRIC_NAMES[metric]} above chance")
+    figure.update_xaxes(title_text=f"mean {LONG_NAMES[metric]} above its expected value")
     figure.update_yaxes(showgrid=False)
     figure.update_layout(barmode="group", bargap=0.3, legend={"traceorder": "reversed", "y": 1, "yanchor": "bottom"})
     figure.update_layout(meta={"hubs": {"metric": metric, "names": named, "count": count}})

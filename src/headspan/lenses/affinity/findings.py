@@ -1,17 +1,22 @@
-"""What the affinities of a model say: strongest pairs, hubs, direction, and how much of it is chance."""
+"""What the affinities of a model say: strongest pairs, direction, how many pairs are significant, and hubs."""
 
 from __future__ import annotations
 
 import numpy as np
-import xarray as xr
 
-from headspan.dims import COMPOSING
 from headspan.finding import Finding
-from headspan.lenses.affinity.edges import edges, is_sketched, pairing_node, pairings_of
-from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
-from headspan.lenses.affinity.tables import metrics_of
+from headspan.lenses.affinity.schema import KERNEL, PAPER
+from headspan.lenses.affinity.wiring import (
+    composing_pairings,
+    edges,
+    head_node,
+    hub_scores,
+    is_sketched,
+    metrics_of,
+    ranked_hubs,
+)
+from headspan.result import Result
 
-PAPER = "arXiv 2601.10266"
 MIN_LAYERS_FOR_DIRECTION = 5
 """Fewer layers have too few orders for a permutation test to reach 5 %."""
 ALGORITHMS = {
@@ -20,47 +25,54 @@ ALGORITHMS = {
     "projector": " of all pairs, by inner products of projectors",
     "sketch": ", sketched and then verified",
 }
-THROUGH = {"OQ": "queries", "OK": "keys", "OV": "values"}
+DISTRIBUTIONS = "Scores and their nulls"
+READ = {"OQ": "query", "OK": "key", "OV": "value"}
 
 
-def findings(result: xr.DataTree) -> list[Finding]:
+def findings(result: Result) -> list[Finding]:
     """Findings over OQ, OK and OV, from the projection kernel."""
-    used = [pairing for pairing in COMPOSING if pairing in pairings_of(result) and _has_pairs(result, pairing)]
+    used = [pairing for pairing in composing_pairings(result) if _has_pairs(result, pairing)]
     found = [_strongest(result, pairing) for pairing in used]
-    found += [finding for pairing in used if (finding := _direction(result, pairing)) is not None]
-    found += [_certified(result, used)] if is_sketched(result) else [_chance(result, pairing) for pairing in used]
+    if is_sketched(result):
+        found += [_certified(result, used)] if used else []
+    else:
+        found += [finding for pairing in used if (finding := _direction(result, pairing)) is not None]
+        found += [_significant(result, pairing) for pairing in used]
     hub = _hub(result) if used else None
     return found if hub is None else [*found, hub]
 
 
-def _strongest(result: xr.DataTree, pairing: str) -> Finding:
-    node, best = pairing_node(result, pairing), edges(result, pairing, top=1).iloc[0]
-    chance = float(node["chance_mean"].sel(metric="pk"))
-    limit = min(int(node["src_rank"].max()), int(node["dst_rank"].max()))
+def _strongest(result: Result, pairing: str) -> Finding:
+    best, heads = edges(result, pairing, top=1).iloc[0], head_node(result, pairing)
+    expected = float(result[pairing][f"{KERNEL}_mean_null"])
+    limit = min(int(heads["src_rank"].max()), int(heads["dst_rank"].max()))
+    null = "haar" if is_sketched(result) else "reverse"
+    q = _known(best[f"q_{null}"])
+    sure = "" if q is None else f", q = {q:.2g} under the {null} null"
     return Finding(
         lens="affinity",
-        statement=f"What {best['src']} writes, {best['dst']} reads most through its {THROUGH[pairing]}: they share "
-        f"{best['score']:.1f} of {limit} dimensions.",
+        statement=f"{best['src']} → {best['dst']} is the strongest {pairing[1]}-composition: the subspaces overlap in "
+        f"{best['score']:.1f} of {limit} dimensions (expected {expected:.1f}{sure}).",
         value=float(best["score"]),
-        expected=chance,
-        p=_known(best["q_value_haar" if is_sketched(result) else "q_value_anticausal"]),
-        evidence=f"Projection kernel {pairing}{ALGORITHMS[result.attrs.get('algorithm', '')]}; p is corrected for all "
+        expected=expected,
+        q=q,
+        evidence=f"Projection kernel {pairing}{ALGORITHMS[result.attrs.get('algorithm', '')]}; q is corrected for all "
         + (
-            "pairs, under subspaces in general position."
-            if is_sketched(result)
-            else "pairs, under the anti-causal null (same model, impossible order)."
+            "pairs, under independent random subspaces (haar)."
+            if null == "haar"
+            else "pairs, under the reverse null (pairs of the same model in reverse order)."
         ),
         reference=PAPER,
-        weight=0.8 if best["score"] > 3 * chance else 0.4,
+        weight=0.8 if best["score"] > 3 * expected else 0.4,
     )
 
 
-def _certified(result: xr.DataTree, pairings: list[str]) -> Finding:
+def _certified(result: Result, pairings: list[str]) -> Finding:
     """What a sketch vouches for: how many of the top pairs are exact, with what confidence."""
-    nodes, top = [pairing_node(result, pairing) for pairing in pairings], result.attrs["top"]
-    least, verified = min(node.attrs["certified"] for node in nodes), sum(node.attrs["verified"] for node in nodes)
-    n_pairs = sum(int(node["n_pairs"].sel(metric="pk")) for node in nodes)
-    short = "" if least >= top else f" {top} were asked for; beyond these, too many pairs are alike to tell apart."
+    nodes, top = [result[pairing] for pairing in pairings], result.attrs["top"]
+    least, verified = min(int(node["certified"]) for node in nodes), sum(int(node["verified"]) for node in nodes)
+    n_pairs = sum(int(node["n_pairs"]) for node in nodes)
+    short = "" if least >= top else f" {top} were asked for; beyond these, too many pairs are alike to be ranked."
     return Finding(
         lens="affinity",
         statement=f"The {least} strongest pairs of every pairing are exact with confidence "
@@ -72,66 +84,64 @@ def _certified(result: xr.DataTree, pairings: list[str]) -> Finding:
     )
 
 
-def _direction(result: xr.DataTree, pairing: str) -> Finding | None:
-    node = pairing_node(result, pairing).sel(metric="pk")
-    p_value, difference = float(node["direction_p_value"]), float(node["direction"])
-    if np.isnan(p_value) or node.sizes["src_layer"] < MIN_LAYERS_FOR_DIRECTION:
+def _direction(result: Result, pairing: str) -> Finding | None:
+    node = result[pairing]
+    p, difference, mean = (float(node[f"{KERNEL}_{name}"]) for name in ("direction_p", "direction", "mean"))
+    if np.isnan(p) or len(np.unique(node["src_layer"].values)) < MIN_LAYERS_FOR_DIRECTION:
         return None
-    word = "more" if difference > 0 else "less"
-    certain = p_value < 0.05
-    statement = (
-        f"Heads meet the {THROUGH[pairing]} of later layers {word} than those of earlier ones."
-        if certain
-        else f"Heads meet the {THROUGH[pairing]} of later and of earlier layers alike."
-    )
+    backward = float(node[f"{KERNEL}_reverse"].mean())
+    word = ("higher" if difference > 0 else "lower") if p < 0.05 else "not significantly different"
+    than = "than" if p < 0.05 else "from that"
     return Finding(
         lens="affinity",
-        statement=statement,
+        statement=f"Output-to-{READ[pairing]} overlap is {word} in causal order {than} in reverse order "
+        f"(mean {mean:.2f} vs {backward:.2f} dimensions, permutation p = {p:.2g}).",
         value=difference,
         expected=0.0,
-        p=p_value,
-        evidence=f"Mean kernel {pairing} of composing pairs less that of pairs in the impossible order; p by permuting "
-        "the order of the layers.",
-        figure="Scores beside chance",
-        weight=0.6 if certain else 0.1,
+        p=p,
+        evidence=f"Mean kernel {pairing} of composing pairs less that of pairs in reverse order; p by permuting the "
+        "order of the layers.",
+        figure=DISTRIBUTIONS,
+        weight=0.6 if p < 0.05 else 0.1,
     )
 
 
-def _chance(result: xr.DataTree, pairing: str) -> Finding:
+def _significant(result: Result, pairing: str) -> Finding:
     table = edges(result, pairing)
-    shares = [float((table[f"q_value_{null}"] < 0.05).mean()) for null in ("haar", "anticausal")]
+    haar, reverse = (float((table[f"q_{null}"] < 0.05).mean()) for null in ("haar", "reverse"))
     return Finding(
         lens="affinity",
-        statement=f"Through {THROUGH[pairing]}, {shares[0]:.0%} of all pairs beat subspaces in general position, "
-        f"{shares[1]:.1%} beat the same model's pairs in the impossible order.",
-        value=shares[1],
+        statement=f"{haar:.0%} of {len(table):,} {pairing[1]}-composition pairs are significant (q < 0.05) under the "
+        f"haar null, {reverse:.1%} under the reverse null.",
+        value=reverse,
         expected=0.05,
-        evidence="Share of pairs with q < 0.05 (Benjamini-Hochberg). Trained weights are anisotropic: the first share "
-        "alone means little.",
-        figure="Scores beside chance",
+        evidence="Benjamini-Hochberg within the pairing. Trained weights are anisotropic: most pairs exceed random "
+        "subspaces (haar), which by itself means little.",
+        figure=DISTRIBUTIONS,
         weight=0.3,
     )
 
 
-def _hub(result: xr.DataTree) -> Finding | None:
+def _hub(result: Result) -> Finding | None:
     first = ranked_hubs(hub_scores(result)).iloc[0]
-    if not first["score"] > 0:
+    if not first["hub_score"] > 0:
         return None
     return Finding(
         lens="affinity",
-        statement=f"{first['head']} is the strongest hub: it both reads what many heads write and is read by many.",
-        value=float(first["score"]),
+        statement=f"{first['head']} is the strongest hub: its kernel exceeds the expected one by {first['inlet']:.2f} "
+        f"dimensions on average over the heads it reads from, and by {first['outlet']:.2f} over those it writes to.",
+        value=float(first["hub_score"]),
         expected=0.0,
-        evidence=f"Mean excess of the kernel over chance: inlet {first['inlet']:.2f}, outlet {first['outlet']:.2f}; "
-        "score their geometric mean.",
+        evidence="Mean excess of the kernel over its expected value, over OQ, OK and OV; the hub score is the "
+        "geometric mean of the two.",
         reference=PAPER,
         figure="Hubs",
         weight=0.7,
     )
 
 
-def _has_pairs(result: xr.DataTree, pairing: str) -> bool:
-    return "pk" in metrics_of(result, pairing) and bool(pairing_node(result, pairing)["n_pairs"].sel(metric="pk") > 0)
+def _has_pairs(result: Result, pairing: str) -> bool:
+    return KERNEL in metrics_of(result, pairing) and int(result[pairing][f"{KERNEL}_n_pairs"]) > 0
 
 
 def _known(value: float) -> float | None:

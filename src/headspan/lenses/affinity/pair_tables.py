@@ -1,12 +1,18 @@
 """Kernels and overlaps of all ordered pairs, as plain tables: what the scores are made of.
 
-Where everything fits into memory, one pass over the weights leaves bases and factors (`circuits`), and here they are
-held against each other. Where it does not, `spilling` makes the same tables through a scratch file.
+Where everything fits into memory, one pass over the weights leaves bases and factors (`circuits`), and their products
+are the tables. Where it does not, a scratch file stands between:
+
+1. One pass over blocks of layers writes every head's basis (or the factors of its circuits) to a nameless file.
+2. The file is read back by slabs of rows, or by blocks of heads, and multiplied with itself (`subspaces.slabs`).
+
+Kernels and composition scores take a pass each, so that the file holds one set of factors at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -14,10 +20,25 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headspan.dims import PAIRINGS, ROLES, Role
-from headspan.lenses.affinity.circuits import Circuits
-from headspan.subspaces import Subspace, concatenate, projection_kernel_table, projection_kernels, squared_overlaps
+from headspan.heads import HeadBlock, Heads
+from headspan.heads.precision import double_bases, sampled_places
+from headspan.lenses.affinity.circuits import Circuits, block_factors
+from headspan.subspaces import (
+    Subspace,
+    concatenate,
+    orthonormal_basis,
+    projection_kernel,
+    projection_kernel_table,
+    projection_kernels,
+    squared_overlaps,
+)
+from headspan.subspaces.kernels import checked_kernel
 from headspan.subspaces.overlap import Algorithm
+from headspan.subspaces.slabs import ScratchSlabs, Slabs, scratch_slabs, slab_gram, slab_height, slab_overlaps
 from headspan.threads import one_thread
+
+BLOCK_SHARE = 8
+"""Weights get this part of the budget: copies of them, and the bases made of them, take several times as much."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +60,13 @@ class OverlapTables:
 
 def roles_of(pairing: str) -> tuple[Role, Role]:
     """Source and destination role of a pairing such as OQ."""
-    roles: dict[str, Role] = {"Q": "Q", "K": "K", "V": "V", "O": "O"}
+    roles: dict[str, Role] = {str(role): role for role in ROLES}
     return roles[pairing[0]], roles[pairing[1]]
+
+
+def roles_in(pairings: Sequence[str]) -> tuple[Role, ...]:
+    """The roles that some of these pairings have on either side."""
+    return tuple(role for role in ROLES if any(role in pairing for pairing in pairings))
 
 
 def by_source(pairings: Sequence[str]) -> dict[Role, list[str]]:
@@ -81,7 +107,7 @@ def _stacked(circuits: Circuits, roles: Sequence[Role]) -> tuple[dict[str, slice
 def overlap_tables(
     circuits: Circuits, pairings: Sequence[str], memory: int, algorithm: Algorithm = "auto"
 ) -> OverlapTables | None:
-    """Overlaps of the circuits' factors for OQ, OK, OV; None where there is nothing to hold against each other."""
+    """Overlaps of the circuits' factors for OQ, OK, OV; None where there is nothing to multiply."""
     if circuits.writer is None or not pairings:
         return None
     parts = [circuits.readers[pairing[1]] for pairing in pairings]
@@ -98,3 +124,126 @@ def factor_values(factor: Float[Tensor, "n d p"]) -> Float[Tensor, "n p"]:
     """Singular values from the small Gram matrix: only the spectrum's large part matters for a law of squares."""
     energies: Tensor = torch.linalg.eigvalsh((factor.mT @ factor).double())
     return energies.clamp(min=0).sqrt()
+
+
+def basis_blocks(
+    heads: Heads, roles: Sequence[Role], tolerance: float | None, memory: int
+) -> Iterator[tuple[Role, Subspace]]:
+    """Bases of what heads do through each role, as lists of heads, in order; one role of a few layers at a time."""
+    for role in roles:
+        for block in _head_blocks(heads, (role,), memory):
+            W = block.weight(role)
+            yield role, orthonormal_basis(W.mT if role == "O" else W, tolerance).reshape(-1)
+
+
+def _head_blocks(heads: Heads, roles: Sequence[Role], memory: int) -> Iterator[HeadBlock]:
+    """Blocks of layers that leave room for what is made of them; a single layer may have half of the budget."""
+    per_layer, once = heads.block_bytes(roles)
+    return heads.blocks(max(memory // BLOCK_SHARE, min(memory // 2, per_layer + once)), roles)
+
+
+@contextmanager
+def _scratch(
+    heads: Heads, roles: Sequence[Role], memory: int, most: int | None = None
+) -> Iterator[dict[Role, ScratchSlabs]]:
+    """Scratch space for one factor per head of every role, as wide as the head but no wider than `most`."""
+    shapes: dict[Role, tuple[int, int, int]] = {}
+    for role in roles:
+        rows = heads.stack.projections[role].rows
+        width = rows.d_head if most is None else min(rows.d_head, most)
+        shapes[role] = (heads.n_layers * rows.n_heads, heads.d_model, width)
+    columns, members = sum(n * p for n, _, p in shapes.values()), sum(n for n, _, _ in shapes.values())
+    height = slab_height(columns, members, heads.d_model, heads.dtype.itemsize, memory)
+    with ExitStack() as files:
+        yield {
+            role: files.enter_context(scratch_slabs(shape, height, heads.dtype, heads.device))
+            for role, shape in shapes.items()
+        }
+
+
+def _share(memory: int) -> int:
+    """What is planned with: the allocator keeps pieces of what was freed, and later arrays come on top of them."""
+    return memory * 2 // 3
+
+
+def _scratch_products(
+    factors: Mapping[Role, Slabs],
+    sizes: Mapping[Role, Float[Tensor, " _"]],
+    pairings: Sequence[str],
+    memory: int,
+    algorithm: str,
+) -> dict[str, Tensor]:
+    tables: dict[str, Tensor] = {}
+    for src, own in by_source(pairings).items():
+        readers = [roles_of(pairing)[1] for pairing in own]
+        if algorithm == "gram":
+            found = tuple(slab_gram(factors[src], factors[dst], memory) for dst in readers)
+        else:
+            others = [factors[dst] for dst in readers]
+            room = (sizes[src], [sizes[dst] for dst in readers])
+            found = slab_overlaps(factors[src], others, sizes=room, memory=memory)
+        tables |= dict(zip(own, found, strict=True))
+    return {pairing: tables[pairing] for pairing in pairings}
+
+
+def scratch_kernel_tables(
+    heads: Heads, pairings: Sequence[str], *, tolerance: float | None, memory: int, algorithm: str
+) -> KernelTables:
+    """As `kernel_tables`, through a scratch file, within `memory` bytes beside the tables themselves."""
+    memory, roles = _share(memory), roles_in(pairings)
+    parts: dict[Role, list[Tensor]] = {role: [] for role in roles}
+    with _scratch(heads, roles, memory, most=heads.d_model) as factors:
+        for role, bases in basis_blocks(heads, roles, tolerance, memory):
+            factors[role].append(bases.basis)
+            parts[role].append(bases.rank)
+        ranks = {role: torch.cat(parts[role]) for role in roles}
+        sizes = {role: rank.to(heads.dtype).sqrt() for role, rank in ranks.items()}
+        tables = _scratch_products(factors, sizes, pairings, memory, algorithm)
+    for pairing, table in tables.items():
+        src, dst = roles_of(pairing)
+        tables[pairing] = checked_kernel(table, ranks[src], ranks[dst], normalized=False)
+    return KernelTables(tables, ranks)
+
+
+def scratch_overlap_tables(
+    heads: Heads, pairings: Sequence[str], *, delta: int, memory: int, algorithm: str
+) -> OverlapTables | None:
+    """As `overlap_tables`, through a scratch file, within `memory` bytes beside the tables themselves."""
+    if not pairings:
+        return None
+    memory = _share(memory)
+    values: dict[Role, list[Tensor]] = {role: [] for role in roles_in(pairings)}
+    with _scratch(heads, tuple(values), memory) as factors:
+        for block in _head_blocks(heads, ROLES, memory):
+            made = block_factors(heads, block, delta)
+            for role, parts in values.items():
+                factor = made["writer" if role == "O" else role].flatten(0, 1)
+                factors[role].append(factor)
+                parts.append(factor_values(factor))
+        found = {role: torch.cat(parts) for role, parts in values.items()}
+        sizes = {role: each.pow(4).sum(-1).sqrt().to(heads.dtype) for role, each in found.items()}
+        tables = _scratch_products(factors, sizes, pairings, memory, algorithm)
+    return OverlapTables(tables, found["O"], {role: each for role, each in found.items() if role != "O"})
+
+
+def kernel_error(heads: Heads, found: KernelTables, tolerance: float | None) -> dict[str, float | int]:
+    """Largest difference of a sampled kernel from its value in double precision, and how many pairs were sampled.
+
+    Nothing in double precision itself.
+    """
+    if heads.dtype == torch.float64 or not found.tables:
+        return {}
+    pairing, table = next(iter(found.tables.items()))
+    roles = roles_of(pairing)
+    places = [sampled_places(heads, role) for role in roles]
+    exact = projection_kernel(
+        *(double_bases(heads, role, own, tolerance) for role, own in zip(roles, places, strict=True))
+    )
+    rows, columns = (
+        torch.tensor([layer * heads.shape(role)[1] + head for layer, head in own], device=table.device)
+        for role, own in zip(roles, places, strict=True)
+    )
+    difference = (table[rows][:, columns].double() - exact).abs()
+    known = difference[~difference.isnan()]
+    largest = float(known.max()) if known.numel() else float("nan")
+    return {"float32_error": largest, "float32_error_pairs": int(known.numel())}

@@ -1,19 +1,37 @@
-"""The two affinity scores of every ordered pair of heads, each with its law under the `haar` null."""
+"""The two affinity scores of one pairing, each with its nulls, and what sums them up.
+
+A score of a pair that composes stands beside two nulls. `haar`: independent random subspaces (for the composition score
+a random rotation that keeps both spectra); mean, standard deviation and tail follow from each pair's dimensions or
+spectra. `reverse`: pairs of the same model in reverse order, whose source layer comes after the destination's, equally
+many layers apart. z is the score less the null's mean in standard deviations; q is taken within a pairing and null.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
+import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
+from headspan.dims import KV_ROLES, PAIR_DIMS
 from headspan.heads import Heads
 from headspan.lenses.affinity.pair_tables import KernelTables, OverlapTables, roles_of
-from headspan.statistics.permutation import Array
+from headspan.lenses.affinity.schema import COMPOSITION, KERNEL
+from headspan.statistics import (
+    bootstrap_mean_interval,
+    direction_test,
+    kl_from_normal,
+    layer_distance,
+    q_values,
+    reverse_order_p_values,
+)
+from headspan.statistics.permutation import Array, Layers
 from headspan.subspaces import kernel_null_mean, kernel_null_variance, log_upper_tail
 from headspan.subspaces.rotation_null import energy_shares, log_rotation_tail, rotation_variance
 
@@ -23,12 +41,18 @@ TAIL_PAIRS = 2**18
 
 @dataclass(frozen=True)
 class Score:
-    """One score of all ordered pairs [src_layer, src_head, dst_layer, dst_head], whether they compose or not."""
+    """One score of all ordered pairs [src_layer, src_head, dst_layer, dst_head], whether they compose or not.
+
+    `null`, `null_sd` and `p` are each pair's under haar; `mean_null` and `sd_null` those of heads of full rank, or the
+    pairs' average.
+    """
 
     values: Array
-    haar_p: Array
-    chance_mean: float
-    chance_std: float
+    null: Array
+    null_sd: Array
+    p: Array
+    mean_null: float
+    sd_null: float
 
 
 def pair_shape(heads: Heads, pairing: str) -> tuple[int, int, int, int]:
@@ -37,25 +61,47 @@ def pair_shape(heads: Heads, pairing: str) -> tuple[int, int, int, int]:
     return (*src[:2], *dst[:2])
 
 
-def kernel_scores(heads: Heads, found: KernelTables) -> dict[str, Score]:
-    """The projection kernel ||U^T V||_F^2 of every pair, in [0, min(p, q)], for each pairing.
+def kernel_score(heads: Heads, found: KernelTables, pairing: str) -> Score:
+    """The projection kernel ||U^T V||_F^2 of every pair, in [0, min(p, q)].
 
-    Haar null: two independent subspaces in general position; mean pq/d. p-values use each pair's true dimensions, the
-    two chance numbers those of heads of full rank.
+    Haar null: two independent random subspaces of each pair's true dimensions; mean pq/d.
     """
-    scores, d = {}, heads.d_model
-    for pairing, kernel in found.tables.items():
-        src, dst = (found.ranks[role] for role in roles_of(pairing))
-        p, q = (min(heads.shape(role)[2:]) for role in roles_of(pairing))
-        shape = pair_shape(heads, pairing)
-        p_values = _by_rows(kernel, src[:, None], partial(_log_kernel_tail, dst[None, :], d))
-        scores[pairing] = Score(
-            values=_array(kernel).reshape(shape),
-            haar_p=p_values.reshape(shape),
-            chance_mean=float(kernel_null_mean(p, q, d)),
-            chance_std=float(kernel_null_variance(p, q, d)) ** 0.5,
-        )
-    return scores
+    d, kernel, shape = heads.d_model, found.tables[pairing], pair_shape(heads, pairing)
+    src, dst = (found.ranks[role] for role in roles_of(pairing))
+    p, q = (min(heads.shape(role)[2:]) for role in roles_of(pairing))
+    p_values = _by_rows(kernel, src[:, None], partial(_log_kernel_tail, dst[None, :], d))
+    return Score(
+        values=_array(kernel).reshape(shape),
+        null=_array(kernel_null_mean(src[:, None], dst[None, :], d)).reshape(shape),
+        null_sd=_array(kernel_null_variance(src[:, None], dst[None, :], d).sqrt()).reshape(shape),
+        p=p_values.reshape(shape),
+        mean_null=float(kernel_null_mean(p, q, d)),
+        sd_null=float(kernel_null_variance(p, q, d)) ** 0.5,
+    )
+
+
+def composition_score(heads: Heads, found: OverlapTables, pairing: str) -> Score:
+    """C = ||M N||_F / (||M||_F ||N||_F) of every pair, in [0, 1], for OQ, OK, OV; NaN where a circuit is zero.
+
+    Haar null: a random rotation between the two circuits that keeps both spectra; E[C^2] = 1/d. Mean and standard
+    deviation of C follow from those of C^2 to second order.
+    """
+    d, overlap, dst = heads.d_model, found.tables[pairing], found.readers[pairing[1]]
+    energies = found.source.square().sum(-1)[:, None] * dst.square().sum(-1)[None, :]
+    # Rounding of a pair whose factors align completely must not push a score above 1.
+    squared = torch.where(energies > 0, overlap / energies, torch.nan).clamp(max=1.0)
+    a, b = energy_shares(found.source), energy_shares(dst)
+    variance, shape = rotation_variance(a, b, d), pair_shape(heads, pairing)
+    average = float(variance.nanmean())
+    p_values = _by_rows(squared, a, partial(_log_composition_tail, b, d))
+    return Score(
+        values=_array(squared.sqrt()).reshape(shape),
+        null=_array(d**-0.5 - variance * d**1.5 / 8).reshape(shape),
+        null_sd=_array(variance.sqrt() * d**0.5 / 2).reshape(shape),
+        p=p_values.reshape(shape),
+        mean_null=d**-0.5 - average * d**1.5 / 8,
+        sd_null=average**0.5 * d**0.5 / 2,
+    )
 
 
 def _by_rows(table: Float[Tensor, "n m"], about: Tensor, log_tail: Callable[[Tensor, Tensor], Tensor]) -> Array:
@@ -64,33 +110,6 @@ def _by_rows(table: Float[Tensor, "n m"], about: Tensor, log_tail: Callable[[Ten
     starts = range(0, len(table), step)
     parts = [_array(log_tail(table[start : start + step], about[start : start + step]).exp()) for start in starts]
     return np.concatenate(parts) if parts else np.zeros(tuple(table.shape))
-
-
-def composition_scores(heads: Heads, found: OverlapTables | None) -> dict[str, Score]:
-    """C = ||M N||_F / (||M||_F ||N||_F) of every pair, in [0, 1], for OQ, OK, OV; NaN where a circuit is zero.
-
-    Haar null: a random rotation between the two circuits that keeps both spectra; E[C^2] = 1/d. The chance mean and
-    standard deviation of C follow from those of C^2 to second order, averaged over pairs.
-    """
-    if found is None:
-        return {}
-    d, scores = heads.d_model, {}
-    a, src_energy = energy_shares(found.source), found.source.square().sum(-1)
-    for pairing, overlap in found.tables.items():
-        dst = found.readers[pairing[1]]
-        energies = src_energy[:, None] * dst.square().sum(-1)[None, :]
-        # Rounding of a pair whose factors align completely must not push a score above 1.
-        squared = torch.where(energies > 0, overlap / energies, torch.nan).clamp(max=1.0)
-        b = energy_shares(dst)
-        variance, shape = float(rotation_variance(a, b, d).nanmean()), pair_shape(heads, pairing)
-        p_values = _by_rows(squared, a, partial(_log_composition_tail, b, d))
-        scores[pairing] = Score(
-            values=_array(squared.sqrt()).reshape(shape),
-            haar_p=p_values.reshape(shape),
-            chance_mean=d**-0.5 - variance * d**1.5 / 8,
-            chance_std=variance**0.5 * d**0.5 / 2,
-        )
-    return scores
 
 
 def _log_kernel_tail(dst_rank: Tensor, d: int, kernel: Tensor, src_rank: Tensor) -> Tensor:
@@ -103,3 +122,124 @@ def _log_composition_tail(dst_shares: Tensor, d: int, squared: Tensor, src_share
 
 def _array(tensor: Tensor) -> Array:
     return tensor.detach().double().cpu().numpy().astype(np.float64, copy=False)
+
+
+def pairing_dataset(
+    heads: Heads,
+    pairing: str,
+    kernels: KernelTables | None,
+    overlaps: OverlapTables | None,
+    nulls: Sequence[str],
+    seed: int,
+    draws: int,
+) -> xr.Dataset:
+    """One pairing's scores, nulls and summaries, [src_layer, src_head, dst_layer, dst_head]; see the schema."""
+    layers, shape = np.asarray(heads.layers), pair_shape(heads, pairing)
+    distance = np.broadcast_to(layer_distance(layers, layers), shape)
+    scores: dict[str, Score] = {}
+    if kernels is not None and pairing in kernels.tables:
+        scores[KERNEL] = kernel_score(heads, kernels, pairing)
+    if overlaps is not None and pairing in overlaps.tables:
+        scores[COMPOSITION] = composition_score(heads, overlaps, pairing)
+    variables: dict[str, Any] = {}
+    for name, score in scores.items():
+        variables |= _pair_variables(name, score, distance, layers, pairing, nulls)
+        variables |= _summary(name, score, distance, layers, pairing, (min(heads.d_head, heads.d_value), seed, draws))
+    variables["n_pairs"] = int(np.any([~np.isnan(variables[name][1]) for name in scores], axis=0).sum())
+    if KERNEL in scores:
+        variables |= _rank_variables(kernels, pairing, variables[KERNEL][1])
+    return xr.Dataset(
+        variables,
+        coords={"src_layer": layers, "dst_layer": layers, "null": list(nulls)},
+        attrs=kv_sides(heads, pairing),
+    )
+
+
+def kv_sides(heads: Heads, pairing: str) -> dict[str, int]:
+    """Which sides of a pairing count kv heads: 1 where they are fewer than the heads."""
+    grouped = heads.n_kv_heads < heads.n_heads
+    return {f"{side}_kv": int(grouped and role in KV_ROLES) for side, role in zip(("src", "dst"), pairing, strict=True)}
+
+
+def _pair_variables(
+    name: str, score: Score, distance: Layers, layers: Layers, pairing: str, nulls: Sequence[str]
+) -> dict[str, Any]:
+    """The score of pairs that compose, of pairs in reverse order, and what each null says, [null, pair].
+
+    A role paired with itself is symmetric: it has no reverse null.
+    """
+    composing = distance > 0
+    values = np.where(composing, score.values, np.nan)
+    found = {"haar": (score.null, score.null_sd, score.p)}
+    if pairing[0] == pairing[1]:
+        found["reverse"] = (np.full(values.shape, np.nan),) * 3
+    else:
+        found["reverse"] = (*reverse_moments(score.values, distance), reverse_order_p_values(score.values, layers))
+    null, null_sd, p = (np.stack([np.where(~np.isnan(values), found[n][i], np.nan) for n in nulls]) for i in range(3))
+    dims = ("null", *PAIR_DIMS)
+    return {
+        name: (PAIR_DIMS, values),
+        f"{name}_reverse": (PAIR_DIMS, np.where(distance < 0, score.values, np.nan)),
+        f"{name}_null": (dims, null),
+        f"{name}_null_sd": (dims, null_sd),
+        f"{name}_z": (dims, standardized(values, null, null_sd)),
+        f"{name}_p": (dims, p),
+        f"{name}_q": (dims, np.stack([q_values(each) for each in p])),
+    }
+
+
+def standardized(values: Array, mean: Array, sd: Array) -> Array:
+    """Standard deviations from the mean; NaN where there is no spread."""
+    z: Array = np.divide(values - mean, sd, out=np.full(mean.shape, np.nan), where=sd > 0)
+    return z
+
+
+def reverse_moments(values: Array, distance: Layers) -> tuple[Array, Array]:
+    """Mean and standard deviation of pairs in reverse order, equally many layers apart, for pairs that compose."""
+    mean, sd = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+    for apart in np.unique(distance[distance > 0]):
+        null = values[(distance == -apart) & ~np.isnan(values)]
+        if null.size:
+            mean[distance == apart], sd[distance == apart] = null.mean(), null.std()
+    return mean, sd
+
+
+def _rank_variables(kernels: KernelTables | None, pairing: str, kernel: Array) -> dict[str, Any]:
+    if kernels is None:
+        return {}
+    src, dst = (kernels.ranks[role].cpu().numpy() for role in roles_of(pairing))
+    scale = np.sqrt(src[:, None] * dst[None, :], dtype=np.float64).reshape(kernel.shape)
+    normalized = np.divide(kernel, scale, out=np.full(kernel.shape, np.nan), where=scale > 0)
+    return {
+        "normalized_kernel": (PAIR_DIMS, normalized),
+        "src_rank": (PAIR_DIMS[:2], src.reshape(kernel.shape[:2])),
+        "dst_rank": (PAIR_DIMS[2:], dst.reshape(kernel.shape[2:])),
+    }
+
+
+def _summary(
+    name: str, score: Score, distance: Layers, layers: Layers, pairing: str, settings: tuple[int, int, int]
+) -> Mapping[str, Any]:
+    """Numbers over all composing pairs of one score; NaN for what they or the pairing do not define."""
+    width, seed, draws = settings
+    composing: Array = np.where(distance > 0, score.values, np.nan)
+    values = composing[~np.isnan(composing)]
+    some = values.size > 0
+    low, high = bootstrap_mean_interval(composing, draws, seed) if some else (np.nan, np.nan)
+    directed = some and pairing[0] != pairing[1]
+    test = direction_test(score.values, layers, seed=seed) if directed else None
+    numbers = {
+        "n_pairs": int(values.size),
+        "mean": float(values.mean()) if some else np.nan,
+        "mean_low": low,
+        "mean_high": high,
+        "mean_null": score.mean_null,
+        "sd": float(values.std()) if some else np.nan,
+        "sd_null": score.sd_null,
+        "direction": np.nan if test is None else test.difference,
+        "direction_p": np.nan if test is None else test.p_value,
+        "direction_ks": np.nan if test is None else test.ks_distance,
+    }
+    if name == KERNEL:
+        numbers["kl"] = kl_from_normal(values, width, score.mean_null, score.sd_null**2) if some else np.nan
+    return {f"{name}_{what}": value for what, value in numbers.items()}

@@ -1,123 +1,110 @@
 """The strongest pairs of a model too large for a table of all pairs: sketched, then verified.
 
-1. One pass keeps a sketch of every head; it gives every composing pair's kernel up to a known error (`sketching`).
-2. Every pair that could be among the top N at the stated confidence is a candidate (`certifying`).
-3. The candidates' heads are read again and their kernels computed exactly (`verifying`). If candidates are too many,
-   the sketch is made anew and wider, where that would help.
+1. One pass keeps a sketch of every head; it gives every composing pair's kernel up to a known error (`estimates`).
+2. Every pair that could be among the top N at the stated confidence is a candidate.
+3. The candidates' heads are read again and their kernels computed exactly (`Verifier`). If candidates are too many, the
+   sketch is made anew and wider, where that would help.
 
-The result has the nodes of an affinity result, with an axis `pair` of verified pairs in place of the four axes of a
-table, and means of the estimates for every head.
+Each pairing has two child nodes: `top`, the verified pairs, and `heads`, means of the estimates for every head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 
+import numpy as np
+import torch
 import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
 
-from headspan.dims import COMPOSING, ROLES, Role, parse_pairings
-from headspan.errors import DegenerateSubspace, ShapeError
+from headspan.dims import PAIR_DIMS, Role
 from headspan.heads import Heads
-from headspan.heads.memory import memory_bytes
-from headspan.heads.precision import computing_dtype
-from headspan.lenses.affinity.certifying import Question, candidates, helpful_width, leading_pairs
-from headspan.lenses.affinity.costs import affinity_plan, result_attributes, sketch_width
-from headspan.lenses.affinity.pair_tables import roles_of
-from headspan.lenses.affinity.rounding import verified_error
-from headspan.lenses.affinity.sketch_result import SketchedPairing, sketched_dataset
-from headspan.lenses.affinity.sketching import Estimates, estimated_kernels
-from headspan.lenses.affinity.verifying import Verifier, verifier
+from headspan.heads.precision import double_bases
+from headspan.labels import head_labels
+from headspan.lenses.affinity.costs import sketch_width
+from headspan.lenses.affinity.estimates import (
+    Candidates,
+    Estimates,
+    Pair,
+    Question,
+    candidates,
+    estimated_kernels,
+    helpful_width,
+    leading_pairs,
+)
+from headspan.lenses.affinity.pair_tables import roles_in, roles_of
+from headspan.lenses.affinity.schema import KERNEL
+from headspan.lenses.affinity.scores import kv_sides, standardized
+from headspan.statistics.permutation import Array
+from headspan.subspaces import (
+    kernel_null_mean,
+    kernel_null_variance,
+    log_upper_tail,
+    orthonormal_basis,
+    projection_kernel,
+)
+from headspan.subspaces.sketch import kernel_standard_error
+from headspan.subspaces.slabs import ScratchSlabs, scratch_slabs
 
 ROUNDS = 3
 """A sketch is replaced by a wider one twice at most."""
+PAIRS_AT_A_TIME = 8
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is asked of the sketch."""
+    """What is asked of a sketch: the `top` pairs of each pairing, with this confidence, from m = `width` at first."""
 
     top: int
     confidence: float
-    width: int
-    limit: int
-    """Pairs of a pairing that may be verified beyond the leading ones."""
+    width: int | None
     seed: int
     tolerance: float | None
     memory: int
+
+    @property
+    def limit(self) -> int:
+        """Pairs of a pairing that may be verified beyond the leading ones."""
+        return 10 * self.top + 200
 
     def failure(self, n_pairings: int) -> float:
         """The probability with which one pair of the top may be missed, in one round."""
         return (1 - self.confidence) / (self.top * n_pairings * ROUNDS)
 
 
-def compute(
-    heads: Heads,
-    *,
-    pairings: str | Sequence[str] | None = None,
-    top: int = 20,
-    confidence: float = 0.99,
-    width: int | None = None,
-    precision: str | None = None,
-    tolerance: float | None = None,
-    seed: int = 0,
-    memory: int | str = "4GB",
-) -> xr.DataTree:
-    """The `top` strongest pairs of each pairing by the projection kernel, exactly, without a table of all pairs.
+@dataclass(frozen=True)
+class SketchedPairing:
+    """What a sketch and its verification found of one pairing."""
 
-    Parameters
-    ----------
-    heads
-        The heads, in any fold state.
-    pairings
-        Of OQ, OK, OV; all three by default.
-    top, confidence
-        How many pairs, and the probability that none of them is missed.
-    width
-        m, the numbers kept of each direction; four times d_head to begin with. It grows where that helps.
-    precision, tolerance, memory
-        As for `affinity.compute`.
-    seed
-        Of the sketch.
-
-    Returns
-    -------
-    DataTree with one node per pairing, see `sketch_result.sketched_dataset`.
-    """
-    wanted = COMPOSING if pairings is None else parse_pairings(pairings)
-    if any(pairing not in COMPOSING for pairing in wanted) or heads.stack.reads_memory:
-        raise ShapeError("a sketch scores the pairings OQ, OK, OV of self-attention; ask for these")
-    if heads.n_layers < 2:
-        raise DegenerateSubspace("nothing composes: there is only one layer, and a head talks to heads of later layers")
-    if top < 1 or not 0 < confidence < 1 or not (width is None or 2 <= width <= heads.d_model):
-        raise ShapeError(f"a sketch needs top >= 1, 0 < confidence < 1 and 2 <= width <= {heads.d_model} (d_model)")
-    heads = heads.to(precision or computing_dtype(heads))
-    settings = Settings(
-        top, confidence, width or sketch_width(heads), 10 * top + 200, seed, tolerance, memory_bytes(memory)
-    )
-    found, estimates, error = _verified(heads, wanted, settings)
-    plan = affinity_plan(heads, wanted, 1, settings.memory, "sketch")
-    attributes = {
-        **result_attributes(heads, plan.chosen, tolerance, seed),
-        "sketch_width": estimates.width,
-        "confidence": confidence,
-        "top": top,
-        **error,
-    }
-    nodes = {name: sketched_dataset(heads, each) for name, each in found.items()}
-    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **nodes})
+    pairing: str
+    estimates: Estimates
+    kernels: Mapping[Pair, float]
+    candidates: Candidates
 
 
-def _verified(
+def sketch_nodes(
     heads: Heads, pairings: Sequence[str], settings: Settings
-) -> tuple[dict[str, SketchedPairing], Estimates, dict[str, float | int]]:
+) -> tuple[dict[str, xr.Dataset], dict[str, float]]:
+    """The nodes of a sketched result by path, and its attributes."""
+    found, width, error = _verified_pairings(heads, pairings, settings)
+    nodes = {path: node for each in found for path, node in _nodes(heads, each).items()}
+    return nodes, {"sketch_width": width, "confidence": settings.confidence, **error}
+
+
+def _verified_pairings(
+    heads: Heads, pairings: Sequence[str], settings: Settings
+) -> tuple[list[SketchedPairing], int, dict[str, float]]:
     """Sketch, candidates, exact kernels; wider sketches while candidates are too many and it helps."""
-    roles: tuple[Role, ...] = tuple(role for role in ROLES if any(role in pairing for pairing in pairings))
     leading = max(4 * settings.top, settings.top + 50)
-    width = settings.width
-    with verifier(heads, roles, settings.tolerance, ROUNDS * (leading + settings.limit) * len(pairings)) as check:
+    width, most = settings.width or sketch_width(heads), ROUNDS * (leading + settings.limit) * len(pairings)
+    with verifier(heads, roles_in(pairings), settings.tolerance, most) as check:
         for turn in range(ROUNDS):
-            estimates = _estimates(heads, pairings, settings, width)
+            estimates = estimated_kernels(
+                heads, pairings, width=width, seed=settings.seed, tolerance=settings.tolerance, memory=settings.memory
+            )
             check.kernels({name: leading_pairs(table, leading) for name, table in estimates.tables.items()})
             asked = {name: _question(heads, name, estimates, check, settings) for name in pairings}
             chosen = {name: candidates(question) for name, question in asked.items()}
@@ -127,20 +114,9 @@ def _verified(
                 break
             width = max(wider)
         check.kernels({name: each.pairs for name, each in chosen.items()})
-        kernels: dict[str, dict[tuple[int, int], float]] = {name: check.of(name) for name in pairings}
-    found = {name: SketchedPairing(name, estimates, kernels[name], chosen[name]) for name in pairings}
-    return found, estimates, verified_error(heads, kernels, settings.tolerance)
-
-
-def _estimates(heads: Heads, pairings: Sequence[str], settings: Settings, width: int) -> Estimates:
-    return estimated_kernels(
-        heads,
-        pairings,
-        width=width,
-        seed=settings.seed,
-        tolerance=settings.tolerance,
-        memory=settings.memory,
-    )
+        kernels: dict[str, dict[Pair, float]] = {name: check.of(name) for name in pairings}
+    found = [SketchedPairing(name, estimates, kernels[name], chosen[name]) for name in pairings]
+    return found, estimates.width, _verified_error(heads, kernels, settings.tolerance)
 
 
 def _question(heads: Heads, pairing: str, estimates: Estimates, check: Verifier, settings: Settings) -> Question:
@@ -154,3 +130,160 @@ def _question(heads: Heads, pairing: str, estimates: Estimates, check: Verifier,
         width=estimates.width,
         failure=settings.failure(len(estimates.tables)),
     )
+
+
+@dataclass
+class Verifier:
+    """Exact kernels of chosen pairs; every head is read once more, however many pairs it is part of."""
+
+    heads: Heads
+    tolerance: float | None
+    files: Mapping[Role, ScratchSlabs]
+    places: dict[Role, dict[int, int]] = field(default_factory=dict)
+    known: dict[tuple[str, Pair], float] = field(default_factory=dict)
+
+    def kernels(self, wanted: Mapping[str, Iterable[Pair]]) -> None:
+        """Make `known` hold the kernel of these pairs, by pairing."""
+        new = {
+            pairing: [pair for pair in pairs if (pairing, pair) not in self.known] for pairing, pairs in wanted.items()
+        }
+        for pairing, pairs in new.items():
+            for side, role in enumerate(roles_of(pairing)):
+                self._read(role, {pair[side] for pair in pairs})
+        for pairing, pairs in new.items():
+            for start in range(0, len(pairs), PAIRS_AT_A_TIME):
+                part = pairs[start : start + PAIRS_AT_A_TIME]
+                src, dst = roles_of(pairing)
+                U, V = self._bases(src, [i for i, _ in part]), self._bases(dst, [j for _, j in part])
+                values = (U.mT @ V).square().sum((-2, -1)).double().tolist()
+                self.known |= {(pairing, pair): value for pair, value in zip(part, values, strict=True)}
+
+    def of(self, pairing: str) -> dict[Pair, float]:
+        """The kernels that are known of one pairing."""
+        return {pair: value for (name, pair), value in self.known.items() if name == pairing}
+
+    def _read(self, role: Role, members: set[int]) -> None:
+        """Bases of heads that are not in the scratch file yet."""
+        places, per_layer = self.places.setdefault(role, {}), self.heads.shape(role)[1]
+        lacking = sorted(members - set(places))
+        for layer in sorted({member // per_layer for member in lacking}):
+            chosen = [member for member in lacking if member // per_layer == layer]
+            W = self.heads.layer(self.heads.layers[layer], (role,)).weight(role)[0]
+            W = W[torch.tensor([member % per_layer for member in chosen], device=W.device)]
+            self.files[role].append(orthonormal_basis(W.mT if role == "O" else W, self.tolerance).basis)
+            places |= {member: len(places) + number for number, member in enumerate(chosen)}
+
+    def _bases(self, role: Role, members: list[int]) -> Float[Tensor, "k d p"]:
+        at = (self.places[role][member] for member in members)
+        return torch.cat([self.files[role].members(place, place + 1) for place in at])
+
+
+@contextmanager
+def verifier(heads: Heads, roles: Iterable[Role], tolerance: float | None, most: int) -> Iterator[Verifier]:
+    """A verifier with scratch space for up to `most` heads of each role, of which it mostly needs a small part."""
+    with ExitStack() as files:
+        space: dict[Role, ScratchSlabs] = {}
+        for role in roles:
+            rows = heads.stack.projections[role].rows
+            shape = (min(most, heads.n_layers * rows.n_heads), heads.d_model, min(rows.d_head, heads.d_model))
+            room = scratch_slabs(shape, heads.d_model, heads.dtype, heads.device, filled=False)
+            space[role] = files.enter_context(room)
+        yield Verifier(heads, tolerance, space)
+
+
+def _verified_error(
+    heads: Heads, kernels: Mapping[str, Mapping[Pair, float]], tolerance: float | None
+) -> dict[str, float]:
+    """What single precision cost: the strongest and the weakest pair of each pairing, against double precision."""
+    if heads.dtype == torch.float64:
+        return {}
+    differences = []
+    for pairing, known in kernels.items():
+        ranked = sorted(known, key=lambda pair: known[pair])
+        for pair in {ranked[0], ranked[-1]} if ranked else ():
+            spaces = [
+                double_bases(heads, role, [divmod(member, heads.shape(role)[1])], tolerance)
+                for role, member in zip(roles_of(pairing), pair, strict=True)
+            ]
+            differences.append(abs(float(projection_kernel(*spaces)) - known[pair]))
+    return {"float32_error": max(differences, default=np.nan), "float32_error_pairs": len(differences)}
+
+
+def _nodes(heads: Heads, found: SketchedPairing) -> dict[str, xr.Dataset]:
+    """One pairing's numbers, its verified pairs, strongest first, and what the estimates say of every head."""
+    src, dst = roles_of(found.pairing)
+    table, sides = found.estimates.tables[found.pairing], kv_sides(heads, found.pairing)
+    leveled = _leveled(found.estimates, found.pairing)
+    n_src, n_dst = (heads.shape(role)[1] for role in (src, dst))
+    p, q = (min(heads.shape(role)[2:]) for role in (src, dst))
+    numbers = {
+        "n_pairs": int((~table.isnan()).sum()),
+        f"{KERNEL}_n_pairs": int((~table.isnan()).sum()),
+        f"{KERNEL}_mean": float(leveled.double().nanmean()),
+        f"{KERNEL}_mean_null": float(kernel_null_mean(p, q, heads.d_model)),
+        f"{KERNEL}_sd_null": float(kernel_null_variance(p, q, heads.d_model)) ** 0.5,
+        "verified": len(found.kernels),
+        "certified": found.candidates.certified,
+        "threshold": found.candidates.threshold,
+    }
+    per_head = {
+        "src_rank": (PAIR_DIMS[:2], found.estimates.ranks[src].cpu().numpy().reshape(-1, n_src)),
+        "dst_rank": (PAIR_DIMS[2:], found.estimates.ranks[dst].cpu().numpy().reshape(-1, n_dst)),
+        "outgoing": (PAIR_DIMS[:2], _mean(leveled, 1).reshape(-1, n_src)),
+        "incoming": (PAIR_DIMS[2:], _mean(leveled, 0).reshape(-1, n_dst)),
+    }
+    layers = np.asarray(heads.layers)
+    return {
+        found.pairing: xr.Dataset(numbers),
+        f"{found.pairing}/top": _top_dataset(heads, found, (n_src, n_dst), numbers["n_pairs"]),
+        f"{found.pairing}/heads": xr.Dataset(per_head, coords={"src_layer": layers, "dst_layer": layers}, attrs=sides),
+    }
+
+
+def _top_dataset(heads: Heads, found: SketchedPairing, n_heads: tuple[int, int], n_pairs: int) -> xr.Dataset:
+    """The verified pairs. A q-value is an upper bound: the least p n / rank from there down; no reverse null."""
+    pairs = sorted(found.kernels, key=lambda pair: -found.kernels[pair])
+    places = [np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1)]
+    kernel = np.array([found.kernels[pair] for pair in pairs], dtype=np.float64)
+    exact = torch.from_numpy(kernel)
+    p, q = (found.estimates.ranks[role].cpu()[at] for role, at in zip(roles_of(found.pairing), places, strict=True))
+    mean = kernel_null_mean(p, q, heads.d_model).numpy()
+    sd = kernel_null_variance(p, q, heads.d_model).sqrt().numpy()
+    p_values = log_upper_tail(exact, p, q, heads.d_model).exp().numpy()
+    by_rank = p_values * n_pairs / np.arange(1, len(p_values) + 1)
+    q_bounds = np.minimum(np.minimum.accumulate(by_rank[::-1])[::-1], 1.0)
+    error = kernel_standard_error(exact, p.double(), q.double(), found.estimates.width).numpy()
+    coords: dict[str, tuple[str, np.ndarray]] = {}
+    for side, at, n in zip(("src", "dst"), places, n_heads, strict=True):
+        layer, head = np.asarray(heads.layers)[at // n], at % n
+        labels = head_labels(layer, head, bool(kv_sides(heads, found.pairing)[f"{side}_kv"]))
+        coords |= {side: ("pair", labels), f"{side}_layer": ("pair", layer), f"{side}_index": ("pair", head)}
+    derived = {"null": mean, "null_sd": sd, "z": standardized(kernel, mean, sd), "p": p_values, "q": q_bounds}
+    table = found.estimates.tables[found.pairing]
+    return xr.Dataset(
+        {
+            KERNEL: ("pair", kernel),
+            **{f"{KERNEL}_{what}": (("null", "pair"), values[None]) for what, values in derived.items()},
+            "estimate": ("pair", table[tuple(places)].double().cpu().numpy()),
+            "standard_error": ("pair", error),
+        },
+        coords={**coords, "null": ["haar"]},
+    )
+
+
+def _leveled(estimates: Estimates, pairing: str) -> Float[Tensor, "n m"]:
+    """Estimates less what the size of either sketch adds to all pairs of a head alike; unbiased up to 2 PK / m^2.
+
+    Single pairs gain little; a head's mean over thousands of pairs would otherwise keep the error they share.
+    """
+    (p, t), (q, u) = (
+        (estimates.ranks[role].to(estimates.sizes[role]), estimates.sizes[role]) for role in roles_of(pairing)
+    )
+    shared = (t[:, None] * u[None, :] - p[:, None] * q[None, :]) / (estimates.width + 1)
+    return estimates.tables[pairing] - shared
+
+
+def _mean(table: Float[Tensor, "n m"], axis: int) -> Array:
+    """Mean estimate over the pairs that compose; NaN where there is none."""
+    mean: Array = torch.nanmean(table, dim=axis).double().cpu().numpy()
+    return mean

@@ -128,7 +128,7 @@ def _arrow(
     level: float,
 ) -> go.Scatter:
     curve = bow_curve(places[edge["src"]], places[edge["dst"]], BOWS.get(edge["pairing"], 0.0))
-    curve = arrow_curve(curve, pixels, DOT / 2, 9)
+    curve = arrow_curve(curve, pixels, DOT / 2, 9.0)
     certain = edge["change_q"] < level
     text = (
         f"<b>{edge['src']} → {edge['dst']}</b> ({edge['pairing']}), {edge['status']}<br>"

@@ -60,10 +60,11 @@ def _strongest(result: Result) -> Iterator[Finding]:
         if here.empty:
             continue
         row = here.loc[here["change_z"].abs().idxmax()]
+        name = COMPOSITION.get(row["pairing"], row["pairing"])
         yield Finding(
             LENS,
-            f"{row['src']} → {row['dst']}: {COMPOSITION.get(row['pairing'], row['pairing'])} {words} most against a "
-            f"random change, from {row['kernel_before']:.2f} to {row['kernel_after']:.2f} shared dimensions (expected change "
+            f"{row['src']} → {row['dst']}: {name} {words} most against a random change, from "
+            f"{row['kernel_before']:.2f} to {row['kernel_after']:.2f} shared dimensions (expected change "
             f"{row['change_null']:+.2f}, z = {row['change_z']:.1f}).",
             value=float(row["change"]),
             expected=float(row["change_null"]),
@@ -88,8 +89,8 @@ def _spectra(result: Result) -> Iterator[Finding]:
         f" squared norm {grew:.2f} times what it was.",
         value=float(row["ks"]),
         evidence="Distance of the singular values before and after, in 0..1. Effective rank "
-        f"{row['effective_rank_after']:.1f}, before {row['effective_rank_before']:.1f}; {row['spikes_after']:.0f} spikes,"
-        f" before {row['spikes_before']:.0f}.",
+        f"{row['effective_rank_after']:.1f}, before {row['effective_rank_before']:.1f}; spikes "
+        f"{row['spikes_after']:.0f}, before {row['spikes_before']:.0f}.",
         weight=0.35,
     )
 

@@ -198,5 +198,5 @@ def _spectra_node(first: xr.Dataset, second: xr.Dataset) -> xr.Dataset:
         for one, side in ((first, "before"), (second, "after"))
     }
     ks = spectrum_ks(*(torch.as_tensor(one["singular_value"].values) for one in (first, second)))
-    nulls = {f"{name}_null": first[f"{name}_null"].item() for name in NULLED}
-    return first.drop_vars(list(first)).drop_attrs().assign(found).assign(nulls, ks=(first["energy"].dims, ks.numpy()))
+    found |= {f"{name}_null": ((), first[f"{name}_null"].values) for name in NULLED}
+    return first.drop_vars(list(first)).drop_attrs().assign(found | {"ks": (first["energy"].dims, ks.numpy())})

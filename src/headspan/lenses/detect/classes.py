@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headspan.errors import HeadspanError
-from headspan.lenses.affinity.head_classes import HeadClasses
+from headspan.heads.classes import HeadClasses
 from headspan.lenses.detect.schema import DETECTORS, REPEATED
 from headspan.result import Result
 

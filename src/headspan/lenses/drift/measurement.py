@@ -10,8 +10,6 @@ K and V are counted once per kv head. Heads are read one layer at a time from bo
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import xarray as xr
 from torch import Tensor
@@ -22,7 +20,8 @@ from headspan.heads import HeadBlock, Heads
 from headspan.heads.norms import fold_label
 from headspan.lenses.drift.motion import motion, motion_variables, null_variables, share_p
 from headspan.statistics import prediction_tail, q_values, z_score
-from headspan.subspaces import default_tolerance, grassmann_distance, random_principal_angles
+from headspan.subspaces import default_tolerance
+from headspan.subspaces.distance_tables import distance_moments
 
 DOUBLE_WIDTH = 4096
 """Up to this d_model weights are read as float64."""
@@ -145,21 +144,16 @@ def _joined(parts: list[Arrays], heads: Heads, role: Role, draws: int) -> Arrays
     out |= {"grassmann_z": z, "grassmann_p": 2 * prediction_tail(np.abs(z), draws)}
     out["outside_share_p"] = share_p(out["outside_share"], out["rank_before"], d, p)
     pairs = np.stack([out["rank_before"], out["rank_after"]], -1)
-    unrelated = [_unrelated_distance(d, *map(int, sorted(pair))) for pair in pairs.reshape(-1, 2)]
+    unrelated = [
+        distance_moments("grassmann", d, *map(int, sorted(pair)), shared=0, draws=UNRELATED_DRAWS, seed=0)[0]
+        for pair in pairs.reshape(-1, 2)
+    ]
     out["grassmann_unrelated"] = np.array(unrelated).reshape(z.shape)
     out["deficient"] = (pairs < out["angles"].shape[-1]).any(-1)
     angles = np.degrees(out["angles"])
     # fmax and fmin pass over NaN without a warning.
     out |= {"smallest_angle": np.fmin.reduce(angles, axis=-1), "largest_angle": np.fmax.reduce(angles, axis=-1)}
     return out
-
-
-@lru_cache(maxsize=4096)
-def _unrelated_distance(d: int, p: int, q: int) -> float:
-    """Mean Grassmann distance of random spaces of dimensions p <= q in R^d; NaN for a dimension 0."""
-    if p == 0:
-        return float("nan")
-    return float(grassmann_distance(random_principal_angles(d, p, q, UNRELATED_DRAWS, 0)).mean())
 
 
 def _add_q(by_role: dict[Role, Arrays]) -> None:

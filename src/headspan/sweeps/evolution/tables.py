@@ -8,7 +8,7 @@ from typing import Any
 import xarray as xr
 
 from headspan.finding import Finding
-from headspan.lenses.saving import without_nan
+from headspan.storage import without_nan
 
 POINT = ("change", "low", "high", "before", "after", "explained", "p_value", "q_value")
 EDGE = ("src", "dst", "pairing", "appears", "vanishes", "from_start", "gain")

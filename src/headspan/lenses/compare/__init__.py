@@ -68,14 +68,11 @@ def compare(
     >>> result.findings[0].statement
     'All 64 head matrices are the same in both checkpoints, bit for bit: nothing moved.'
     """
-    from headspan.lenses.drift import FEWEST_DRAWS
     from headspan.lenses.run import run
 
     if not 0 < level < 1:
         raise ArgumentError(f"level={level}: needed is a q-value between 0 and 1")
     if null not in NULLS:
         raise ArgumentError(f"null={null!r} is unknown; nulls are haar and reverse")
-    if draws < FEWEST_DRAWS:
-        raise ArgumentError(f"draws={draws}: needed are at least {FEWEST_DRAWS}")
     options = {"leading": leading, "tolerance": tolerance, "draws": draws, "seed": seed}
     return run(LENS, [before, after], {**options, "level": level, "null": NULLS[null], "memory": memory}, opening)

@@ -54,8 +54,12 @@ def measure(
     attrs = {**moved.attrs, "level": level, "edge_null": null}
     if before.n_layers > 1:
         current_step("kernels of all pairs")
-        options = {"metrics": "projection_kernel", "algorithm": "exact", "tolerance": tolerance}
-        pair = [affinity(heads, seed=seed, memory=memory, **options) for heads in (before, after)]
+        pair = [
+            affinity(
+                heads, metrics="projection_kernel", algorithm="exact", tolerance=tolerance, seed=seed, memory=memory
+            )
+            for heads in (before, after)
+        ]
         few = before.n_layers * before.n_heads <= MANY_HEADS
         moments = _null_moments(before, moved, list(pair[0].data.children), memory) if few else {}
         for pairing in pair[0].data.children:

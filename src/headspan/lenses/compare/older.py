@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from headspan.lenses.drift import LENS as DRIFT
+from headspan.lenses.catalog import lens
 
 ABSENT, KEPT, GAINED, LOST = range(4)
 NAMES = {
@@ -21,7 +21,7 @@ NAMES = {
 def upgraded(dataset: xr.Dataset) -> xr.Dataset | dict[str, xr.Dataset]:
     """One node of version 1 under today's names; that of the drift becomes one per role."""
     if "grassmann_Q" in dataset:
-        older = DRIFT.part("older")
+        older = lens("drift").part("older")
         nodes: dict[str, xr.Dataset] = {} if older is None else older.upgraded(dataset)
         return nodes
     if "status" in dataset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from headspan.lenses.drift import LENS as DRIFT
+from headspan.lenses.catalog import lens
 from headspan.result import Result
 
 STATUS = ("kept", "gained", "lost", "absent")
@@ -13,9 +13,9 @@ STATUS = ("kept", "gained", "lost", "absent")
 
 def drift_part(result: Result) -> Result:
     """The drift, as `headspan.drift` gives it."""
-    tree = result.data["drift"].copy()
-    tree.attrs = {**result.attrs, "lens": DRIFT.name}
-    return Result(DRIFT, tree)
+    tree = result.data.children["drift"].copy()
+    tree.attrs = {**result.attrs, "lens": "drift"}
+    return Result(lens("drift"), tree)
 
 
 def wiring_pairings(result: Result) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headspan.dims import PAIRINGS
-from headspan.lenses.drift import LENS as DRIFT
-from headspan.lenses.spectra import LENS as SPECTRA
+from headspan.lenses.catalog import lens
 from headspan.schema import Schema, Table, Variable
 
+DRIFT = lens("drift").schema
 NULL = "A Gaussian change of the same norm to every head; mean over draws."
 PAIR = ("src", "dst")
 COUNTS = {
@@ -56,7 +56,7 @@ def _spectra(axes: tuple[str, ...]) -> Iterator[Variable]:
 
 
 def _spectra_nodes() -> Iterator[tuple[str, tuple[Variable, ...]]]:
-    for kind, variables in SPECTRA.schema.nodes.items():
+    for kind, variables in lens("spectra").schema.nodes.items():
         axes = next((variable.dims for variable in variables if variable.name == "energy"), None)
         if axes is not None and not kind.endswith(PER_HEAD):
             yield f"spectra/{kind}", tuple(_spectra(axes))
@@ -65,7 +65,7 @@ def _spectra_nodes() -> Iterator[tuple[str, tuple[Variable, ...]]]:
 SCHEMA = Schema(
     version=2,
     nodes={
-        **{f"drift/{role}": variables for role, variables in DRIFT.schema.nodes.items()},
+        **{f"drift/{role}": variables for role, variables in DRIFT.nodes.items()},
         **{f"wiring/{pairing}": tuple(_wiring()) for pairing in PAIRINGS},
         **dict(_spectra_nodes()),
     },
@@ -82,6 +82,6 @@ SCHEMA = Schema(
             also=tuple(f"{name}_null" for name in NULLED),
         ),
     ),
-    metrics=DRIFT.schema.metrics,
+    metrics=DRIFT.metrics,
     two_sided=True,
 )

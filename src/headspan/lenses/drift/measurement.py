@@ -66,7 +66,7 @@ def measure(
         "identical": int(all(bool(found["unchanged"].all()) for found in by_role.values())),
         "null": "a Gaussian change of the same Frobenius norm",
     }
-    nodes = {role: _role_node(before, role, found) for role, found in by_role.items()}
+    nodes: dict[str, xr.Dataset] = {role: _role_node(before, role, found) for role, found in by_role.items()}
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), **nodes})
 
 

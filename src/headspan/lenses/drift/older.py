@@ -21,7 +21,7 @@ def _role_node(dataset: xr.Dataset, role: Role) -> xr.Dataset:
     other = ({"head", "kv_head"} - {head_axis(role)}) & set(dataset.dims)
     node = dataset.drop_dims(list(other)) if other else dataset
     node = node[list(names)].rename(names)
-    angles = np.degrees(node["angles"])
+    angles = node["angles"] * (180 / np.pi)
     return node.assign(smallest_angle=angles.min("angle"), largest_angle=angles.max("angle"))
 
 

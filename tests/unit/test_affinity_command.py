@@ -12,11 +12,11 @@ import networkx as nx
 import pandas as pd
 import pytest
 import xarray as xr
+from headspan.lenses.saving import save_result, without_nan
 from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.errors import HeadspanError
-from headspan.lenses.saving import save_result, without_nan
 
 
 def run(*arguments: str) -> str:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from headspan.checkpoint import Checkpoint
-    from headspan.lenses.affinity.head_classes import HeadClasses
+    from headspan.heads.classes import HeadClasses
+    from headspan.result import Result
 
 PAPER = "2601.10266"
 """The published classes of GPT-2's heads."""
@@ -34,41 +35,35 @@ def _once(lens: str, checkpoint: Checkpoint, compute: Callable[[], Any]) -> Any:
     return _results[-1][2]
 
 
-def affinity_of(checkpoint: Checkpoint) -> xr.DataTree:
+def affinity_of(checkpoint: Checkpoint) -> Result:
     """Affinity of all sixteen pairings, weights as stored."""
-    from headspan.lenses import affinity
+    from headspan.lenses.affinity import affinity
 
-    def compute() -> xr.DataTree:
-        return affinity.compute(checkpoint.heads(), pairings="all", draws=2)
-
-    result: xr.DataTree = _once("affinity", checkpoint, compute)
+    result: Result = _once("affinity", checkpoint, lambda: affinity(checkpoint, pairings="all", draws=2))
     return result
 
 
-def _pairing_nodes(result: xr.DataTree) -> dict[str, xr.Dataset]:
-    from headspan.lenses.affinity.edges import pairing_node
-
-    return {pairing: pairing_node(result, pairing) for pairing in result.children}
+def _pairing_nodes(result: Result) -> dict[str, xr.Dataset]:
+    return {str(pairing): result.dataset(str(pairing)) for pairing in result.data.children}
 
 
 def _classes(checkpoint: Checkpoint) -> HeadClasses:
-    from headspan.lenses.affinity.head_classes import head_classes
+    from headspan.heads.classes import head_classes
 
     return head_classes(PAPER, checkpoint.heads())
 
 
 def kernel_statistics(checkpoint: Checkpoint) -> dict[str, dict[str, float]]:
     """Of the projection kernel, by statistic and pairing: mean, its value under the null, divergence from the null."""
-    nodes = {pairing: node.sel(metric="pk") for pairing, node in _pairing_nodes(affinity_of(checkpoint)).items()}
-    names = {"mean": "mean", "null": "kernel_null_mean", "divergence": "kl"}
+    nodes = _pairing_nodes(affinity_of(checkpoint))
+    parts = {"mean": "mean", "null": "mean_null", "divergence": "kl"}
+    names = {name: f"projection_kernel_{part}" for name, part in parts.items()}
     return {name: {p: float(node[own]) for p, node in nodes.items()} for name, own in names.items()}
 
 
 def strongest_pairs(checkpoint: Checkpoint, pairing: str, count: int) -> list[tuple[str, str]]:
     """The pairs of heads with the largest projection kernel."""
-    from headspan.lenses.affinity.edges import top_edges
-
-    table = top_edges(affinity_of(checkpoint), pairing, "pk", count)
+    table = affinity_of(checkpoint).top(count, pairing=pairing)
     return list(zip(table["src"], table["dst"], strict=True))
 
 
@@ -97,7 +92,7 @@ def class_precision(checkpoint: Checkpoint) -> tuple[dict[tuple[str, str], float
 
 def hub_ranks(checkpoint: Checkpoint, head: str) -> list[int]:
     """The rank of a head among hubs, from 1, by every definition of a hub."""
-    from headspan.lenses.affinity.hubs import DEFINITIONS, hub_scores, ranked_hubs
+    from headspan.lenses.affinity.wiring import DEFINITIONS, hub_scores, ranked_hubs
 
     orders = [ranked_hubs(hub_scores(affinity_of(checkpoint), definition))["head"] for definition in DEFINITIONS]
     return [list(order).index(head) + 1 for order in orders]
@@ -105,13 +100,13 @@ def hub_ranks(checkpoint: Checkpoint, head: str) -> list[int]:
 
 def agreement_after_folding(checkpoint: Checkpoint) -> dict[str, dict[str, tuple[float, int]]]:
     """By score and pairing: rank correlation with and without LayerNorm folded, and kept ones of the strongest 20."""
-    from headspan.lenses import affinity
+    from headspan.lenses.affinity import affinity
     from headspan.lenses.affinity.robustness import agreement
 
     heads = checkpoint.heads().refolded("layernorm", False)
     plain, folded = (
         _pairing_nodes(result)
-        for result in (affinity_of(checkpoint), affinity.compute(heads, pairings=COMPOSING, draws=2))
+        for result in (affinity_of(checkpoint), affinity(heads, pairings=COMPOSING, draws=2))
     )
     return {
         score: {key: agreement(plain[key][score].values, folded[key][score].values, 20) for key in COMPOSING}

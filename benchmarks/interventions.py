@@ -16,7 +16,7 @@ from headspan.dims import HeadLabel
 from headspan.lenses import validate
 from headspan.runtime import RunnableModel, forward, open_runnable
 from headspan.runtime.interventions import HeadSpectra, ScaledLogits, intervened
-from headspan.runtime.interventions.subspace_removal import reading_matrix
+from headspan.runtime.interventions.ablation import reading_matrix
 
 VALIDATE_SECONDS = 180
 """Of wall time, on two cores."""

@@ -1,4 +1,4 @@
-"""What watching costs: a tracked run against the bare loop of data, model and optimiser; and the smoke preset.
+"""What watching costs: a tracked run against the bare loop of data, model and optimizer; and the smoke preset.
 
 Both loops run in one process, in turns, on the same recipe; CPU time on one thread. Sharpness and lenses have intervals
 of their own and are timed on their own. The smoke preset is timed as a command, from starting Python to its last file;
@@ -17,14 +17,13 @@ from time import process_time
 
 import torch
 
+from headspan.lab.curvature import sharpness_row
 from headspan.lab.lens_series import lens_series, write_series
 from headspan.lab.model import LabModel
 from headspan.lab.recipe import Recipe, preset
-from headspan.lab.recording import measured_row
-from headspan.lab.saving import save_model
-from headspan.lab.sharpness import sharpness_row
-from headspan.lab.source import Source
-from headspan.lab.trainer import begun, tests_of, train, train_step
+from headspan.lab.record import record_row
+from headspan.lab.run_folder import save_model
+from headspan.lab.trainer import initial_progress, train, train_step
 
 MOST, TURNS = 1.3, 3
 SMOKE_SECONDS = 20.0
@@ -32,7 +31,7 @@ SMOKE_SECONDS = 20.0
 
 def bare_seconds(recipe: Recipe) -> float:
     """The loop alone."""
-    source, progress = Source.of(recipe), begun(recipe)
+    source, progress = recipe.source(), initial_progress(recipe)
     start = process_time()
     while progress.step < recipe.steps:
         train_step(recipe, source, progress)
@@ -51,13 +50,12 @@ def main() -> None:
     torch.set_num_threads(1)
     for name in ("default", "smoke"):
         recipe = preset(name)
-        recipe = recipe.changed(steps=2 * recipe.track_every, cooldown=0, sharpness_every=0)
-        source = Source.of(recipe)
-        measured_row(begun(recipe).model, recipe, tests_of(recipe, source), 1)  # laws of chance are computed once
+        recipe = recipe.with_settings(steps=2 * recipe.track_every, cooldown=0, sharpness_every=0)
+        model, tests = initial_progress(recipe).model, recipe.source().tests(recipe.test_size, recipe.device)
+        record_row(model, recipe, tests, 1)  # null distributions are computed once
         pairs = [(tracked_seconds(recipe), bare_seconds(recipe)) for _ in range(TURNS)]
         ratio = min(tracked for tracked, _ in pairs) / min(bare for _, bare in pairs)
         print(f"lab, {name}: tracked / bare {ratio:.2f} (at most {MOST})")
-        model, tests = begun(recipe).model, tests_of(recipe, source)
         sharpness_row(model, tests.id, 0)
         start = process_time()
         sharpness_row(model, tests.id, 0)

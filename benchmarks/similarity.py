@@ -15,8 +15,8 @@ from threadpoolctl import threadpool_limits
 
 import headspan
 from benchmarks.measure import best_seconds, models_folder, ratio
-from headspan.lenses.similarity.pairs import distance_table
 from headspan.subspaces import Subspace, orthonormal_basis, subspace_sum
+from headspan.subspaces.distance_tables import distance_table
 
 LAYERS = (0, 5, 11)
 MEMORY = 2**28

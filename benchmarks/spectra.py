@@ -66,18 +66,16 @@ def _best(
 
 def _against_bare(folder: Path) -> None:
     import headspan
-    from headspan.lenses import spectra
-    from headspan.lenses.spectra.law import law_of
-    from headspan.lenses.spectra.statistics import chance_moments
+    from headspan.lenses.spectra.law import law_of, null_moments
 
     heads = headspan.open(folder).heads()
 
     def first() -> None:
         law_of.cache_clear()
-        chance_moments.cache_clear()
-        spectra.compute(heads)
+        null_moments.cache_clear()
+        headspan.spectra(heads)
 
-    found = _best({"bare": lambda: _bare(heads), "first": first, "lens": lambda: spectra.compute(heads)})
+    found = _best({"bare": lambda: _bare(heads), "first": first, "lens": lambda: headspan.spectra(heads)})
     for name, text in (("first", "first run, with draws"), ("lens", "later runs")):
         ratio = found[name] / found["bare"]
         print(f"GPT-2 attention, {text}: {found[name]:.2f} s, bare {found['bare']:.2f} s: {ratio:.2f} (target <= 3)")
@@ -141,7 +139,6 @@ def _inside_main(folder: str) -> None:
     import weightwatcher
 
     import headspan
-    from headspan.lenses import spectra
 
     heads = headspan.open(folder).heads(layers=range(3))
     watcher = weightwatcher.WeightWatcher(model=_as_linear_layers(heads), log_level=logging.ERROR)
@@ -151,7 +148,7 @@ def _inside_main(folder: str) -> None:
         tables["theirs"] = watcher.analyze(min_evals=0)
 
     def ours() -> None:
-        tables["ours"] = spectra.table(spectra.compute(heads, matrices="W_Q,W_K,W_V,W_O"))
+        tables["ours"] = headspan.spectra(heads, matrices="W_Q,W_K,W_V,W_O").table()
 
     ours()
     wall, cpu = (_best({"theirs": theirs, "ours": ours}, 2, clock) for clock in (time.perf_counter, time.process_time))

@@ -4,7 +4,7 @@
    where the tests look for them (`HEADSPAN_MODELS`); a subject whose model is not at hand is left out, and says so.
 2. Kaleido draws each figure twice, as SVG and as PNG of twice the size, with a transparent ground, so that one file
    fits a light and a dark page.
-3. The PNG is reduced to 256 colours; the smaller of the two files is kept in `docs/images`.
+3. The PNG is reduced to 256 colors; the smaller of the two files is kept in `docs/images`.
 
 The images are committed: pages build without models, without a browser and without a network.
 """
@@ -125,11 +125,9 @@ def positions() -> Figures:
 
 def spectra() -> Figures:
     """GPT-2 small against the law of random matrices."""
-    from headspan.lenses import spectra
-
-    result = spectra.compute(headspan.open(model(GPT2)).heads(), init=0.02)
+    result = headspan.spectra(model(GPT2), init=0.02)
     return renamed(
-        figures_of("spectra", result),
+        result.figures,
         spectra_law="Singular values and the law of random matrices",
         spectra_layers="Spectra by layer",
         spectra_alignment="Base alignment",
@@ -197,7 +195,7 @@ def lab() -> Figures:
     from headspan.lab.study import study
 
     with tempfile.TemporaryDirectory() as folder:
-        run_once(preset("default").changed(seed=0), Path(folder) / "run")
+        run_once(preset("default").with_settings(seed=0), Path(folder) / "run")
         drawn = figures_of("lab", study(Path(folder) / "run"))
     return renamed(
         drawn,
@@ -213,8 +211,8 @@ SUBJECTS: dict[str, Callable[[], Figures]] = {
 }
 
 
-def few_colours(png: bytes) -> bytes:
-    """The image with 256 colours, its transparency among them."""
+def few_colors(png: bytes) -> bytes:
+    """The image with 256 colors, its transparency among them."""
     reduced = BytesIO()
     image = Image.open(BytesIO(png)).convert("RGBA").quantize(256, method=Image.Quantize.FASTOCTREE)
     image.save(reduced, "PNG", optimize=True)
@@ -228,7 +226,7 @@ def draw(name: str, figure: go.Figure) -> Path:
     shape = {"width": WIDTH, "height": figure.layout.height or 450}
     forms = {
         ".svg": pio.to_image(figure, "svg", **shape),
-        ".png": few_colours(pio.to_image(figure, "png", scale=SCALE, **shape)),
+        ".png": few_colors(pio.to_image(figure, "png", scale=SCALE, **shape)),
     }
     kept = min(forms, key=lambda ending: len(forms[ending]))
     for ending, data in forms.items():

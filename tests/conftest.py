@@ -81,7 +81,7 @@ def stories() -> Path:
 def demo_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the demo model, written once for all tests that look at it."""
     import headspan
-    from headspan.explorer.report import write_report
+    from headspan.explorer.reports import write_report
 
     return write_report(headspan.open("demo"), tmp_path_factory.mktemp("demo") / "report.html")
 

@@ -32,8 +32,9 @@ def document(result: Result, top: int | None = None, null: str | None = None) ->
     if "" in numbers:
         found["summary"] = numbers[""]
     if nodes:
-        found[f"{key or 'node'}s"] = nodes
-    for place, spec in enumerate(schema.tables):
+        # Where the first table has this name, it holds these numbers too and takes their place.
+        found["matrices" if key == "matrix" else f"{key or 'node'}s"] = nodes
+    for place, spec in enumerate(spec for spec in schema.tables if frames.has_table(data, spec)):
         rows = frames.table(schema, data, spec, null)
         found[spec.name] = records(rows if top is None or place else _strongest(rows, schema.metrics, spec.key, top))
     if schema.arrays:

@@ -35,3 +35,8 @@ class Finding:
             value = getattr(self, name)
             if value is not None and not 0.0 <= value <= 1.0:
                 raise ArgumentError(f"{name} of a finding lies in 0..1, not {value}")
+
+
+def significance(name: str, value: float) -> str:
+    """A p- or q-value in a sentence: `p = 0.003`, or a bound where a float ends."""
+    return f"{name} < 1e-300" if value < 1e-300 else f"{name} = {value:.2g}"

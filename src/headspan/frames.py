@@ -33,16 +33,37 @@ def table(schema: Schema, data: xr.DataTree, spec: Table, null: str | None = Non
     null
         Under which null, where the result has several; the first by default.
     """
-    parts = []
+    parts: list[pd.DataFrame] = []
+    axes: dict[str, Any] = {}
     for name, dataset in nodes_of(data).items():
         if not fnmatchcase(name, spec.nodes):
             continue
-        part = _node_rows(_under(dataset, null), spec)
+        part = _node_rows(_under(dataset, null), spec, axes)
         if part is not None:
             if spec.key:
-                part.insert(0, spec.key, name.split("/")[0])
+                part.insert(0, spec.key, name.split("/")[_place_of_key(spec.nodes)])
             parts.append(part)
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    if not parts:
+        return pd.DataFrame()
+    rows = pd.concat(parts, ignore_index=True)
+    named = [name for name in (spec.key, *axes) if name]
+    # Where nodes have different axes, a whole number may be absent.
+    whole = {name: "Int64" for name in axes if rows[name].dtype.kind == "f" and axes[name].kind in "iu"}
+    return rows[[*named, *(name for name in rows if name not in named)]].astype(whole)
+
+
+def _place_of_key(nodes: str) -> int:
+    """Which part of a node's path names it in a table: the first that the pattern leaves open."""
+    parts = nodes.split("/")
+    return next((place for place, part in enumerate(parts) if set(part) & set("*?[")), 0)
+
+
+def has_table(data: xr.DataTree, spec: Table) -> bool:
+    """Whether a result has the variables that give a table its rows."""
+    return any(
+        fnmatchcase(name, spec.nodes) and any(one in dataset for one in spec.like)
+        for name, dataset in nodes_of(data).items()
+    )
 
 
 def ranking(
@@ -101,13 +122,15 @@ def _under(dataset: xr.Dataset, null: str | None) -> xr.Dataset:
     return dataset.isel({NULL_DIM: 0 if null is None else known.index(null)}, drop=True)
 
 
-def _node_rows(dataset: xr.Dataset, spec: Table) -> pd.DataFrame | None:
+def _node_rows(dataset: xr.Dataset, spec: Table, axes: dict[str, Any]) -> pd.DataFrame | None:
+    """The rows of one node; the columns of its axes are added to `axes` with their types."""
     like = [name for name in spec.like if name in dataset]
     if not like:
         return None
     dims = dataset[like[0]].dims
     sizes = {dim: dataset.sizes[dim] for dim in dims}
     columns = axis_columns(dataset, sizes)
+    axes.update({name: column.dtype for name, column in columns.items()})
     for name, variable in dataset.data_vars.items():
         if _belongs(str(name), variable.dims, dims, dataset, spec):
             columns[str(name)] = spread(variable.variable, sizes)

@@ -196,8 +196,10 @@ class Result:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Names of the tables."""
-        return tuple(spec.name for spec in self.lens.schema.tables)
+        """Names of the tables that this result has the numbers for."""
+        from headspan import frames
+
+        return tuple(spec.name for spec in self.lens.schema.tables if frames.has_table(self.data, spec))
 
     def top(
         self,

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import xarray as xr
+from headspan.explorer.lens_part import LensPart
+from headspan.explorer.packing import read_packed, write_packed
 from typer.testing import CliRunner
 
 import headspan
@@ -20,8 +22,6 @@ from headspan.cli.main import app
 from headspan.errors import HeadspanError
 from headspan.explorer import report
 from headspan.explorer.kept_results import OLDEST, KeptResults, cache_folder
-from headspan.explorer.lens_part import LensPart
-from headspan.explorer.packing import read_packed, write_packed
 from headspan.lenses import LENSES, Lens
 from headspan.lenses import ranks as ranks_lens
 from tests.unit.test_drift import gpt2

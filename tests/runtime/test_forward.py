@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import UnsupportedModel
 from headspan.runtime import RunnableModel, forward, open_runnable
-from headspan.runtime.running import output_matrices
+from headspan.runtime.forward_pass import output_matrices
 from tests.families.tiny_models import CASES, TOKENS, Case
 
 RUN = [case for case in CASES if case.kind in ("causal", "masked")]
@@ -145,7 +145,7 @@ def test_hooks_are_gone_after_a_run_and_after_one_that_failed(gpt2: RunnableMode
 
 
 def test_a_model_that_takes_no_softmax_is_refused(gpt2: RunnableModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headspan.runtime.softmax_watch.SOFTMAXES", frozenset())
+    monkeypatch.setattr("headspan.runtime.forward_pass.SOFTMAXES", frozenset())
     with pytest.raises(UnsupportedModel, match="cannot return attentions"):
         forward(gpt2, TOKENS)
 
@@ -159,7 +159,7 @@ def test_a_partial_checkpoint_is_refused_by_what_it_lacks(gpt2_attention: Path) 
 def test_models_that_are_neither_causal_nor_text_encoders_are_refused(kind: str) -> None:
     case = next(case for case in CASES if case.name == kind)
     with pytest.raises(UnsupportedModel, match="runs causal language models and text encoders"):
-        open_runnable(case.model(), stack=next(iter(headspan.open(case.model()).stacks)))
+        open_runnable(case.model(), stack=next(iter(open_checkpoint(case.model()).stacks)))
 
 
 def test_opening_is_silent(capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headspan.dims import KV_ROLES, HeadLabel, Role
 from headspan.runtime import RunnableModel, forward
+from headspan.runtime.forward_pass import output_matrices
 from headspan.runtime.interventions import (
     AblatedHeads,
     HeadSpectra,
@@ -24,7 +25,6 @@ from headspan.runtime.interventions import (
     intervened,
     mean_values,
 )
-from headspan.runtime.running import output_matrices
 from headspan.subspaces import random_subspaces
 from tests.families.tiny_models import CASES, TOKENS, Case
 from tests.runtime.test_forward import RUN, runnable

@@ -10,15 +10,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import headspan
-from headspan.errors import CheckpointError, HeadspanError, ShapeError, UnsupportedModel
+from headspan.checkpoint import open_checkpoint
+from headspan.errors import ArgumentError, CheckpointError, HeadspanError, UnsupportedModel
 from headspan.runtime import (
     RunnableModel,
     continuation,
     encoded,
     forward,
-    obstacle_to_running,
     open_runnable,
+    run_obstacle,
     token_ids,
 )
 from tests.families.tiny_models import CASES
@@ -77,25 +77,25 @@ def test_token_ids_need_no_tokenizer() -> None:
     assert prompt.texts == ("#3", "#4", "#5")
     assert prompt.text is prompt.offsets is None
     assert forward(model, prompt.tokens).pattern().shape == (1, 2, 3, 3, 3)
-    with pytest.raises(ShapeError, match=r"no tokenizer beside the weights of .*; give token ids with --tokens"):
+    with pytest.raises(ArgumentError, match=r"no tokenizer beside the weights of .*; give token ids with --tokens"):
         encoded(model, "text")
 
 
 @pytest.mark.parametrize("text", ["", "  \n "])
 def test_an_empty_prompt_is_refused(demo: RunnableModel, text: str) -> None:
-    with pytest.raises(ShapeError, match="the prompt is empty"):
+    with pytest.raises(ArgumentError, match="the prompt is empty"):
         encoded(demo, text)
-    with pytest.raises(ShapeError, match="the prompt is empty; give at least one token id"):
+    with pytest.raises(ArgumentError, match="the prompt is empty; give at least one token id"):
         encoded(demo, [])
 
 
 def test_a_prompt_that_the_tokenizer_drops_is_refused(demo: RunnableModel) -> None:
-    with pytest.raises(ShapeError, match="makes no token of this prompt"):
+    with pytest.raises(ArgumentError, match="makes no token of this prompt"):
         encoded(demo, "?!")
 
 
 def test_a_prompt_beyond_the_context_is_refused_or_cut_as_asked(demo: RunnableModel) -> None:
-    with pytest.raises(ShapeError, match=r"the prompt has 70 tokens and the model's context 64; .*--truncate"):
+    with pytest.raises(ArgumentError, match=r"the prompt has 70 tokens and the model's context 64; .*--truncate"):
         encoded(demo, "a" * 70)
     cut = encoded(demo, "a" * 70, truncate=True)
     assert (len(cut), cut.dropped, len(cut.offsets or ())) == (64, 6, 64)
@@ -103,13 +103,13 @@ def test_a_prompt_beyond_the_context_is_refused_or_cut_as_asked(demo: RunnableMo
 
 @pytest.mark.parametrize(("ids", "found"), [([64], "token 64"), ([-1], "token -1")])
 def test_tokens_that_do_not_exist_are_refused(demo: RunnableModel, ids: list[int], found: str) -> None:
-    with pytest.raises(ShapeError, match=rf"{found} does not exist; this model has tokens 0\.\.63"):
+    with pytest.raises(ArgumentError, match=rf"{found} does not exist; this model has tokens 0\.\.63"):
         encoded(demo, ids)
 
 
 @pytest.mark.parametrize("text", ["", "a,b", "1;2", "-3"])
 def test_what_is_no_list_of_token_ids_is_refused(text: str) -> None:
-    with pytest.raises(ShapeError, match="is not a list of token ids"):
+    with pytest.raises(ArgumentError, match="is not a list of token ids"):
         token_ids(text)
 
 
@@ -136,15 +136,18 @@ def test_without_transformers_the_message_says_what_to_install(monkeypatch: pyte
 def test_obstacles_are_known_before_anything_is_loaded(
     gpt2_attention: Path, stories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert obstacle_to_running(headspan.open(stories)) is None
-    assert "partial" in (obstacle_to_running(headspan.open(gpt2_attention)) or "")
-    monkeypatch.setattr("headspan.runtime.obstacles.find_spec", lambda name: None)
-    assert "headspan[run]" in (obstacle_to_running(headspan.open(stories)) or "")
+    assert run_obstacle(open_checkpoint(stories)) is None
+    assert "partial" in (run_obstacle(open_checkpoint(gpt2_attention)) or "")
+    monkeypatch.setattr("headspan.runtime.find_spec", lambda name: None)
+    assert "headspan[run]" in (run_obstacle(open_checkpoint(stories)) or "")
 
 
-@pytest.mark.parametrize(("given", "message"), [({"dtype": "int8"}, "dtype 'int8'"), ({"device": "desk"}, "'desk'")])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({"dtype": "int8"}, "dtype needs to be float32 or float64, found 'int8'"), ({"device": "desk"}, "'desk'")],
+)
 def test_unknown_dtypes_and_devices_are_refused(given: dict[str, str], message: str) -> None:
-    with pytest.raises(ShapeError, match=message):
+    with pytest.raises(ArgumentError, match=message):
         open_runnable("demo", **given)
 
 
@@ -183,11 +186,11 @@ def test_the_demo_model_copies(demo: RunnableModel) -> None:
 def test_an_encoder_does_not_write(encoder: RunnableModel) -> None:
     with pytest.raises(UnsupportedModel, match="takes a causal model with a language-model head"):
         continuation(encoder, encoded(encoder, "a word"))
-    with pytest.raises(ShapeError, match="a loss needs a causal model"):
+    with pytest.raises(UnsupportedModel, match="a loss needs a causal model"):
         forward(encoder, encoded(encoder, "a word").tokens).loss()
 
 
 @pytest.mark.parametrize("given", [{"length": 0}, {"temperature": -1.0}, {"temperature": float("nan")}])
 def test_a_continuation_refuses_no_length_and_no_temperature(demo: RunnableModel, given: dict[str, Any]) -> None:
-    with pytest.raises(ShapeError, match="a continuation needs a length of at least 1 and a temperature >= 0"):
+    with pytest.raises(ArgumentError, match="a continuation needs a length of at least 1 and a temperature >= 0"):
         continuation(demo, encoded(demo, "abc"), **given)

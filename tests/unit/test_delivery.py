@@ -132,13 +132,23 @@ def test_a_result_is_drawn_then_saved_then_printed(
     assert there_when_drawn == [(False, [("ranks", "A figure")], "png", True)]
     assert pd.read_csv(output)["rank_Q"].tolist() == [16] * 16
     shown = capsys.readouterr()
-    assert shown.out.split() == ["16", "heads", "Ranks", "first", "name", "number", "-", "0.1235", "Written", "to", str(output)]
+    assert shown.out.split() == [
+        "16",
+        "heads",
+        "Ranks",
+        "first",
+        "name",
+        "number",
+        "-",
+        "0.1235",
+        "Written",
+        "to",
+        str(output),
+    ]
     assert shown.err == f"1 figures written to {tmp_path / 'images'}\n"
 
 
-def test_json_has_stdout_to_itself(
-    result: Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_stdout_to_itself(result: Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Delivery(tmp_path / "result.csv", as_json=True).deliver(result, show, {})
     assert json.loads(capsys.readouterr().out)["schema"] == "headspan.ranks/2"
 
@@ -152,7 +162,9 @@ def test_a_file_that_exists_is_refused_unless_force_is_asked_for(tmp_path: Path)
 
 
 def test_columns_choose_name_and_format_keys() -> None:
-    rows = Rows.of_columns("C", {"z": ("z-score", "{:+.1f}"), "name": ("head", "{}")}, [{"name": "L0H1", "z": 2, "x": 0}])
+    rows = Rows.of_columns(
+        "C", {"z": ("z-score", "{:+.1f}"), "name": ("head", "{}")}, [{"name": "L0H1", "z": 2, "x": 0}]
+    )
     assert (rows.columns, rows.rows) == (["z-score", "head"], [["+2.0", "L0H1"]])
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headspan.findings import findings_of
+
 import headspan
 from headspan.explorer.figures_page import write_figures_page
-from headspan.findings import findings_of
 from headspan.lenses import similarity
 from tests.browser.page_elements import asks_nothing, page_elements
 

@@ -133,7 +133,7 @@ def planted(angles: list[float]) -> RunnableModel:
     edits = Edits(model)
     with torch.no_grad():
         for layer in (0, 1):
-            model.named(f"layers.{layer}.input_layernorm").get_parameter("weight").fill_(1.0)
+            model.submodule(f"layers.{layer}.input_layernorm").get_parameter("weight").fill_(1.0)
         mixing = torch.randn(12, 12, generator=generator, dtype=torch.float64)
         for head, angle in enumerate(angles):
             for role in ("Q", "K", "V"):

@@ -11,17 +11,17 @@ import pytest
 import torch
 import typer
 import xarray as xr
+from headspan.figures import figures_of, theme
+from headspan.findings import findings_of
+from headspan.lenses.saving import save_result
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import headspan
 from headspan.errors import HeadspanError, ShapeError, UnsupportedModel
-from headspan.figures import figures_of, theme
-from headspan.findings import findings_of
 from headspan.lenses import obstacles, positions
 from headspan.lenses.positions.command import positions as command
 from headspan.lenses.positions.overlap_figures import attention_overlaps, table_overlaps
-from headspan.lenses.saving import save_result
 from tests.families.tiny_models import CASES
 from tests.unit.positions_models import CONTEXT, VOCAB, D, basis, gpt2, made_of, set_tables, tiny
 

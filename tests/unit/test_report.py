@@ -107,7 +107,9 @@ def test_links_lead_to_sections_of_the_page(demo_html: str) -> None:
 
 
 def test_sections_stand_in_reading_order(demo_html: str) -> None:
-    chapters = [f"chapter-{name}" for name in ("wiring", "head-similarity", "positions-and-tokens", "spectra", "behavior")]
+    chapters = [
+        f"chapter-{name}" for name in ("wiring", "head-similarity", "positions-and-tokens", "spectra", "behavior")
+    ]
     order = ("model", "findings", *chapters, "methods", "downloads")
     places = [demo_html.index(f'<section id="{name}">') for name in order]
     assert places == sorted(places)

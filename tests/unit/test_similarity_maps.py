@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-import xarray as xr
 
 import headspan
-from headspan.lenses import similarity
-from headspan.lenses.similarity.clusters import clusters, mean_silhouette
-from headspan.lenses.similarity.maps import classical_map
+from headspan.lenses.similarity.groups import classical_map, clusters, mean_silhouette
 from tests.unit.test_similarity import WIDTH, gpt2, quick
 
 
@@ -23,11 +20,11 @@ def heads() -> headspan.Heads:
 
 
 @pytest.fixture(scope="module")
-def result(heads: headspan.Heads) -> xr.Dataset:
+def result(heads: headspan.Heads) -> headspan.Result:
     return quick(heads, maps=True)
 
 
-def test_the_leading_space_at_full_rank_is_the_sum(heads: headspan.Heads, result: xr.Dataset) -> None:
+def test_the_leading_space_at_full_rank_is_the_sum(heads: headspan.Heads, result: headspan.Result) -> None:
     np.testing.assert_allclose(quick(heads, space="qk", qk_rank=WIDTH)["distance"], result["distance"], atol=1e-9)
 
 
@@ -37,11 +34,11 @@ def test_the_leading_space_has_twice_the_rank_asked_for(heads: headspan.Heads) -
     U, _, Vh = torch.linalg.svd(heads.W_Q[:, 0].double() @ heads.W_K[:, 0].double().mT)
     leading = torch.cat([U[..., :3], Vh[..., :3, :].mT], dim=-1).numpy()
     expected = np.sqrt((scipy.linalg.subspace_angles(leading[0], leading[1]) ** 2).sum())
-    one = found["distance"].sel(src_layer=0, src_head=0, dst_layer=1, dst_head=0)
+    one = found["distance"].sel(src="L0H0", dst="L1H0")
     assert float(one) == pytest.approx(expected, abs=1e-9)
 
 
-def test_the_intersection_is_empty_by_chance_and_grows_with_the_angle_allowed(heads: headspan.Heads) -> None:
+def test_the_intersection_of_random_spaces_is_empty_and_grows_with_the_angle_allowed(heads: headspan.Heads) -> None:
     exact = quick(heads, space="intersection")
     assert (exact["dimension"] == 0).all()
     assert exact["distance"].isnull().all()
@@ -58,7 +55,7 @@ def test_separate_groups_are_found_and_noise_is_not() -> None:
     found = clusters(distance, flat, sd, seed=0)
     assert found.label.tolist() == [1, 1, 1, 2, 2, 2, 3, 3] or len(set(found.label)) == 3
     assert [len(set(found.label[part])) for part in (slice(0, 3), slice(3, 6), slice(6, 8))] == [1, 1, 1]
-    assert found.silhouette > 0.9 > 0.2 > found.silhouette_chance
+    assert found.silhouette > 0.9 > 0.2 > found.silhouette_null
     assert sorted(found.place) == list(range(8))
 
 
@@ -82,14 +79,14 @@ def test_classical_scaling_recovers_a_plane() -> None:
     np.testing.assert_allclose(equal, 1 / 9)
 
 
-def test_the_same_seed_gives_the_same_bytes(heads: headspan.Heads, result: xr.Dataset) -> None:
-    assert quick(heads, maps=True).identical(result)
+def test_the_same_seed_gives_the_same_bytes(heads: headspan.Heads, result: headspan.Result) -> None:
+    assert quick(heads, maps=True).dataset().identical(result.dataset())
     assert not quick(heads, seed=1, maps=True)["tsne"].equals(result["tsne"])
 
 
 def test_sampled_directions_come_from_the_head_that_was_asked_for(heads: headspan.Heads) -> None:
-    found = similarity.compute(heads, sample_head="L1H2", samples=5)
+    found = headspan.similarity(heads, sample_head="L1H2", samples=5)
     assert found.attrs["sample_head"] == "L1H2"
     assert found["sample_tsne"].shape == (4, 5, 2)
     assert np.isfinite(found["sample_tsne"]).all()
-    assert np.isfinite(found["sample_tsne_chance"]).all()
+    assert np.isfinite(found["sample_tsne_null"]).all()

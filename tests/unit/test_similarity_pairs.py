@@ -1,4 +1,4 @@
-"""Distances of attention spaces: their definition, their digits, and what chance gives."""
+"""Distances of attention spaces: their definition, their digits, and their null."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headspan
 from headspan.errors import MemoryBudgetError
-from headspan.lenses import similarity
-from headspan.lenses.similarity.chance import METRICS, chance_tables, distance_moments, z_score
-from headspan.lenses.similarity.pairs import cross_distances, distance_table
-from headspan.lenses.similarity.variables import diversity
+from headspan.lenses.similarity import schema
+from headspan.lenses.similarity.layers import diversity
+from headspan.statistics import z_score
 from headspan.subspaces import Subspace, orthonormal_basis, principal_angles, random_subspaces
+from headspan.subspaces.distance_tables import (
+    DISTANCES,
+    cross_distances,
+    distance_moments,
+    distance_table,
+    null_moments,
+)
 from tests.unit.test_similarity import columns, gpt2, quick, tiny
 
 MEMORY = 2**26
@@ -31,7 +36,7 @@ def heads() -> headspan.Heads:
 
 
 @pytest.fixture(scope="module")
-def result(heads: headspan.Heads) -> xr.Dataset:
+def result(heads: headspan.Heads) -> headspan.Result:
     return quick(heads, maps=True)
 
 
@@ -40,32 +45,35 @@ def grouped() -> headspan.Heads:
     return tiny("llama").heads()
 
 
-def test_scipy_finds_the_same_distances_within_and_across_layers(heads: headspan.Heads, result: xr.Dataset) -> None:
+def test_scipy_finds_the_same_distances_within_and_across_layers(
+    heads: headspan.Heads, result: headspan.Result
+) -> None:
     both = torch.cat([heads.W_Q, heads.W_K], dim=-1).double().numpy()
     for (i, a), (j, b) in pairwise([(0, 0), (0, 1), (1, 2), (0, 2), (1, 0)]):
         expected = np.sqrt((scipy.linalg.subspace_angles(both[i, a], both[j, b]) ** 2).sum())
-        found = result["distance"].sel(src_layer=i, src_head=a, dst_layer=j, dst_head=b)
+        found = result["distance"].sel(src=(i, a), dst=(j, b))
         assert float(found) == pytest.approx(expected, abs=1e-10)
         if i == j:
-            inside = result["layer_distance"].sel(layer=i, src_head=a, dst_head=b)
+            inside = result["layer_distance"].sel(head=(i, a))[b]
             assert float(inside) == pytest.approx(expected, abs=1e-10)
 
 
-@pytest.mark.parametrize("metric", list(METRICS))
-def test_every_metric_is_its_definition_in_the_angles(heads: headspan.Heads, metric: str) -> None:
-    found = quick(heads, metric=metric)
+@pytest.mark.parametrize("distance", schema.DISTANCES)
+def test_every_distance_is_its_definition_in_the_angles(heads: headspan.Heads, distance: str) -> None:
+    found = quick(heads, distance=distance)
     both = orthonormal_basis(torch.cat([heads.W_Q, heads.W_K], dim=-1).double())
     theta = principal_angles(both[0, 0], both[1, 2])
-    one = found["distance"].sel(src_layer=0, src_head=0, dst_layer=1, dst_head=2)
-    assert float(one) == pytest.approx(float(METRICS[metric](theta)), abs=1e-9)
-    assert found.attrs["metric"] == metric
+    one = found["distance"].sel(src="L0H0", dst="L1H2")
+    assert float(one) == pytest.approx(float(DISTANCES[distance](theta)), abs=1e-9)
+    assert found.attrs["distance"] == distance
+    assert tuple(DISTANCES) == schema.DISTANCES
 
 
-def test_tables_are_symmetric_with_a_zero_diagonal_that_has_no_chance(result: xr.Dataset) -> None:
-    table = result["distance"].values.reshape(6, 6)
+def test_tables_are_symmetric_with_a_zero_diagonal_that_has_no_null(result: headspan.Result) -> None:
+    table = result["distance"].values
     assert np.array_equal(table, table.T)
     assert (np.diagonal(table) == 0).all()
-    assert np.isnan(np.diagonal(result["distance_z"].values.reshape(6, 6))).all()
+    assert np.isnan(np.diagonal(result["distance_z"].values)).all()
 
 
 def test_a_small_memory_budget_changes_nothing(grouped: headspan.Heads) -> None:
@@ -88,15 +96,11 @@ def test_duplicate_heads_are_at_distance_zero() -> None:
             weights[1][:, columns(role, 2)] = weights[0][:, columns(role, 1)]
 
     found = quick(gpt2(change))
-    pair = found.sel(src_layer=0, src_head=1, dst_layer=1, dst_head=2)
-    assert float(pair["distance"]) == pytest.approx(0, abs=1e-12)
-    assert similarity.closest_pairs(found, 1)[0] | {"z": 0} == {
-        "src": "L0H1",
-        "dst": "L1H2",
-        "distance": pytest.approx(0, abs=1e-12),
-        "chance": pytest.approx(float(found["typical_chance"])),
-        "z": 0,
-    }
+    assert float(found["distance"].sel(src="L0H1", dst="L1H2")) == pytest.approx(0, abs=1e-12)
+    first = found.table("closest_pairs").iloc[0]
+    assert (first["closest_src"], first["closest_dst"]) == ("L0H1", "L1H2")
+    assert first["closest_distance"] == pytest.approx(0, abs=1e-12)
+    assert first["closest_distance_null"] == pytest.approx(float(found["typical_distance"]))
 
 
 @given(seed=st.integers(0, 2**16), p=st.integers(1, 6), q=st.integers(1, 6))
@@ -137,30 +141,30 @@ def test_random_128_dimensional_spaces_in_768_are_13_82_apart() -> None:
     assert sd == pytest.approx(0.023, abs=0.006)
 
 
-@pytest.mark.parametrize("metric", ["grassmann", "chordal", "procrustes"])
+@pytest.mark.parametrize("distance", ["grassmann", "chordal", "procrustes"])
 @pytest.mark.parametrize(("p", "q", "shared"), [(4, 6, 0), (6, 6, 3), (5, 5, 5), (12, 9, 0)])
-def test_chance_is_what_drawn_spaces_give(metric: str, p: int, q: int, shared: int) -> None:
+def test_the_null_is_what_drawn_spaces_give(distance: str, p: int, q: int, shared: int) -> None:
     d, draws = 16, 400
     common = random_subspaces((draws,), d, shared, seed=1).basis
     S, T = (
         orthonormal_basis(torch.cat([common, random_subspaces((draws,), d, n - shared, seed=s).basis], dim=-1))
         for n, s in ((p, 2), (q, 3))
     )
-    drawn = METRICS[metric](principal_angles(S, T))
-    mean, sd = distance_moments(metric, d, p, q, shared, 1000, 0)
+    drawn = DISTANCES[distance](principal_angles(S, T))
+    mean, sd = distance_moments(distance, d, p, q, shared, 1000, 0)
     assert mean == pytest.approx(float(drawn.mean()), abs=5 * max(sd, 1e-7) / math.sqrt(draws))
     assert sd == pytest.approx(float(drawn.std()), rel=0.25, abs=1e-6)
 
 
 def test_heads_that_share_a_key_are_compared_to_heads_that_share_a_key(grouped: headspan.Heads) -> None:
     found = quick(grouped)
-    chance = found["layer_distance_chance"].sel(layer=0)
-    assert float(chance.sel(src_head=0, dst_head=1)) < float(chance.sel(src_head=0, dst_head=2))
+    null = found["layer_distance_null"].sel(head="L0H0")
+    assert float(null[1]) < float(null[2])
     z = found["layer_distance_z"].values
     assert np.nanmax(np.abs(z)) < 6
-    other = quick(grouped, space="qk")["layer_distance_chance"].sel(layer=0)
-    assert math.isnan(float(other.sel(src_head=0, dst_head=1)))
-    assert math.isfinite(float(other.sel(src_head=0, dst_head=2)))
+    other = quick(grouped, space="qk")["layer_distance_null"].sel(head="L0H0")
+    assert math.isnan(float(other[1]))
+    assert math.isfinite(float(other[2]))
 
 
 def test_diversity_has_the_spread_of_a_mean_of_uncorrelated_pairs() -> None:
@@ -168,7 +172,7 @@ def test_diversity_has_the_spread_of_a_mean_of_uncorrelated_pairs() -> None:
     values = [
         diversity(
             distance_table(random_subspaces((n,), d, p, seed=s), "grassmann", MEMORY),
-            *chance_tables("grassmann", d, *[np.full(n, p)] * 2, np.zeros((n, n), dtype=int), 0),
+            *null_moments("grassmann", d, *[np.full(n, p)] * 2, np.zeros((n, n), dtype=int), 0),
             np.arange(n),
         )
         for s in range(80)
@@ -178,6 +182,6 @@ def test_diversity_has_the_spread_of_a_mean_of_uncorrelated_pairs() -> None:
     assert z.std() == pytest.approx(1, abs=0.3)
 
 
-def test_chance_without_variation_has_no_z_score() -> None:
+def test_a_null_without_variation_has_no_z_score() -> None:
     assert np.isnan(z_score(np.array(1.0), np.array(1.0), np.array(0.0)))
     assert z_score(np.array(3.0), np.array(1.0), np.array(0.5)) == 4

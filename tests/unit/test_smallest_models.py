@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from headspan.explorer.report import write_report
 
 import headspan
 from headspan.explorer import report
 from headspan.explorer.compare_page import compare_page
-from headspan.explorer.report import write_report
 from headspan.lenses import LENSES, compare
 from tests.families.tiny_models import COMMON, Case
 from tests.unit.test_drift import noisy

@@ -1,4 +1,4 @@
-"""Spectra of weights: what the numbers, their chance values, nulls and flags must be."""
+"""Spectra of weights: what the numbers, their expected values, nulls and flags must be."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 import xarray as xr
 
 import headspan
-from headspan.errors import ArgumentError, CheckpointError, ShapeError
-from headspan.lenses import spectra
+from headspan.errors import ArgumentError, CheckpointError
+from headspan.lenses.spectra.kinds import KINDS
 from headspan.lenses.spectra.law import bulk_scale, law_of
 from headspan.statistics import mp_edges
 from tests.families.tiny_models import CASES, COMMON, Case
@@ -50,13 +50,17 @@ def heads() -> headspan.Heads:
 
 
 @pytest.fixture(scope="module")
-def result(heads: headspan.Heads) -> xr.DataTree:
-    return spectra.compute(heads, init=SD)
+def result(heads: headspan.Heads) -> headspan.Result:
+    return headspan.spectra(heads, init=SD)
 
 
 @pytest.fixture(scope="module")
-def random_model() -> xr.DataTree:
-    return spectra.compute(gpt2(n_embd=64, n_head=4, n_layer=10), init=SD)
+def random_model() -> headspan.Result:
+    return headspan.spectra(gpt2(n_embd=64, n_head=4, n_layer=10), init=SD)
+
+
+def kinds_in(result: headspan.Result) -> list[str]:
+    return [name for name in result.data.children if name in KINDS]
 
 
 def whole(heads: headspan.Heads, role: str, layer: int) -> np.ndarray:
@@ -64,12 +68,12 @@ def whole(heads: headspan.Heads, role: str, layer: int) -> np.ndarray:
     return np.concatenate(list(W), axis=0 if role == "O" else 1)
 
 
-def test_every_matrix_has_the_singular_values_of_numpy(heads: headspan.Heads, result: xr.DataTree) -> None:
+def test_every_matrix_has_the_singular_values_of_numpy(heads: headspan.Heads, result: headspan.Result) -> None:
     for role in "QKVO":
         for layer in range(2):
             found = result[f"W_{role}"]["singular_value"].values[layer]
             np.testing.assert_allclose(found, np.linalg.svd(whole(heads, role, layer), compute_uv=False), rtol=1e-8)
-            each = result[f"W_{role}_head"]["singular_value"].values[layer]
+            each = result.grid(f"W_{role}_head")["singular_value"].values[layer]
             expected = np.linalg.svd(heads.whole(role)[layer].double().numpy(), compute_uv=False)
             np.testing.assert_allclose(each, expected, rtol=1e-8)
     mlp = heads.mlp(1)
@@ -81,18 +85,19 @@ def test_every_matrix_has_the_singular_values_of_numpy(heads: headspan.Heads, re
         np.testing.assert_allclose(result[name]["singular_value"].values, expected, rtol=1e-8)
 
 
-def test_products_are_those_of_formed_matrices(heads: headspan.Heads, result: xr.DataTree) -> None:
+def test_products_are_those_of_formed_matrices(heads: headspan.Heads, result: headspan.Result) -> None:
     for name, product in (("W_QK", heads.W_Q @ heads.W_K.mT), ("W_OV", heads.W_V @ heads.W_O)):
         expected = np.linalg.svd(product.double().numpy(), compute_uv=False)[..., :WIDTH]
-        np.testing.assert_allclose(result[name]["singular_value"].values, expected, rtol=1e-6)
+        node = result.grid(name)
+        np.testing.assert_allclose(node["singular_value"].values, expected, rtol=1e-6)
         A, B = (heads.W_Q, heads.W_K) if name == "W_QK" else (heads.W_V, heads.W_O)
         norms = A.double().square().sum((-2, -1)) * B.double().square().sum((-2, -1))
         ratio = product.double().square().sum((-2, -1)) * WIDTH / norms
-        np.testing.assert_allclose(result[name]["energy_given_factors"].values, ratio, rtol=1e-6)
+        np.testing.assert_allclose(node["energy_given_factors"].values, ratio, rtol=1e-6)
 
 
-def test_what_sums_up_a_spectrum_is_its_definition(result: xr.DataTree) -> None:
-    node = result["W_Q"].to_dataset().isel(layer=0)
+def test_what_summarizes_a_spectrum_is_its_definition(result: headspan.Result) -> None:
+    node = result["W_Q"].isel(layer=0)
     s = node["singular_value"].values
     p, q = s**2 / (s**2).sum(), s / s.sum()
     assert float(node["energy"]) == pytest.approx((s**2).sum())
@@ -107,25 +112,25 @@ def test_what_sums_up_a_spectrum_is_its_definition(result: xr.DataTree) -> None:
     assert float(node["edge_init"]) == pytest.approx(mp_edges(D, D, SD)[1])
 
 
-def test_random_matrices_give_chance_within_four_standard_errors(random_model: xr.DataTree) -> None:
-    rows = spectra.table(random_model)
-    for kind, group in rows.groupby("kind"):
-        # The chance value is itself a mean over draws; its error is part of the standard error.
+def test_random_matrices_give_the_expected_values_within_four_standard_errors(random_model: headspan.Result) -> None:
+    rows = random_model.table("matrices")
+    for kind, group in rows.groupby("matrix"):
+        # The expected value is itself a mean over draws; its error is part of the standard error.
         draws = random_model[str(kind)].attrs["draws"]
         for field in FIELDS:
             z = group[f"{field}_z"].to_numpy(float)
             assert abs(z.mean()) < 4 * math.sqrt(1 / len(z) + 1 / draws), (kind, field, z.mean())
     for kind in ("W_Q_head", "W_QK", "W_OV", "W_in"):
-        p = rows.loc[rows["kind"] == kind, "p_value"].to_numpy(float)
+        p = rows.loc[rows["matrix"] == kind, "largest_p"].to_numpy(float)
         assert abs(p.mean() - 0.5) < 4 / math.sqrt(12 * len(p)), kind
     assert rows["spikes"].sum() <= 8
-    assert (rows["p_value"] > 1e-5).all()
+    assert (rows["largest_p"] > 1e-5).all()
 
 
 def test_spikes_above_the_edge_are_found_and_those_below_are_not() -> None:
     """A rank-one term of strength t sqrt(n) sigma makes a spike if t > 1, and is swallowed by the bulk if t < 1."""
 
-    def planted(strength: float) -> np.ndarray:
+    def planted(strength: float) -> xr.Dataset:
         def change(layers: torch.nn.ModuleList) -> None:
             generator = torch.Generator().manual_seed(4)
             for layer in layers:
@@ -134,12 +139,12 @@ def test_spikes_above_the_edge_are_found_and_those_below_are_not() -> None:
                 layer.attn.c_attn.weight[:, :96] += strength * SD * math.sqrt(96) * (u @ v.mT)
 
         heads = gpt2(change, n_embd=96, n_head=4, n_layer=4)
-        return spectra.compute(heads, matrices="W_Q")["W_Q"].to_dataset()
+        return headspan.spectra(heads, matrices="W_Q").dataset("W_Q")
 
     strong, weak = planted(3.0), planted(0.6)
     assert strong["spikes"].values.tolist() == [2.0] * 4
-    assert (strong["p_value"].values[:, :2] < 1e-4).all()
-    assert (strong["p_value"].values[:, 2] > 0.01).all()
+    assert (strong["leading_p"].values[:, :2] < 1e-4).all()
+    assert (strong["leading_p"].values[:, 2] > 0.01).all()
     assert weak["spikes"].values.tolist() == [0.0] * 4
     # The spike stands where theory puts it: sigma sqrt(n) (t + 1/t).
     np.testing.assert_allclose(strong["largest"], SD * math.sqrt(96) * (3 + 1 / 3), rtol=0.1)
@@ -157,12 +162,12 @@ def test_every_family_has_spectra_of_what_it_stores(case: Case) -> None:
     checkpoint = headspan.open(case.model())
     for stack in checkpoint.stacks:
         heads = checkpoint.heads(stack=stack)
-        found = spectra.compute(heads)
-        assert {"W_Q", "W_K", "W_V", "W_O", "W_QK", "W_OV"} <= set(found.children)
-        assert ("W_in" in found.children) == ("MLP" in heads.reader.stored.parts)
-        for name in spectra.kinds_in(found):
+        found = headspan.spectra(heads)
+        assert {"W_Q", "W_K", "W_V", "W_O", "W_QK", "W_OV"} <= set(kinds_in(found))
+        assert ("W_in" in found) == ("MLP" in heads.reader.stored.parts)
+        for name in kinds_in(found):
             assert (found[name]["energy"].values > 0).all(), name
-        assert len(spectra.table(found)) == sum(found[name]["energy"].values.size for name in spectra.kinds_in(found))
+        assert len(found.table()) == sum(found[name]["energy"].size for name in kinds_in(found))
 
 
 def test_zero_and_constant_matrices_have_clear_answers() -> None:
@@ -170,60 +175,61 @@ def test_zero_and_constant_matrices_have_clear_answers() -> None:
         layers[0].attn.c_attn.weight[:, :D] = 0
         layers[0].attn.c_proj.weight.fill_(0.5)
 
-    found = spectra.compute(gpt2(change))
-    zero, constant = found["W_Q"].to_dataset().isel(layer=0), found["W_O"].to_dataset().isel(layer=0)
+    found = headspan.spectra(gpt2(change))
+    zero, constant = found["W_Q"].isel(layer=0), found["W_O"].isel(layer=0)
     assert int(zero["numerical_rank"]) == 0
     for field in ("stable_rank", "effective_rank", "entropy", "log_condition", "ks", "spikes", "ks_init", "above_init"):
         assert bool(zero[field].isnull()), field
     assert float(zero["energy_ratio"]) == 0
-    assert found["alignment"].to_dataset()["trace"].isel(layer=0).isnull().all()
-    assert np.isfinite(found["layer"].to_dataset()["trace"].values).tolist() == [False, True]
+    assert found.grid("alignment")["trace"].isel(layer=0).isnull().all()
+    assert np.isfinite(found["layer"]["trace"].values).tolist() == [False, True]
+    assert found["layer"]["heads_defined"].values.tolist() == [0, HEADS]
     assert int(constant["numerical_rank"]) == 1
     assert float(constant["stable_rank"]) == pytest.approx(1)
     assert float(constant["effective_rank"]) == pytest.approx(1)
     assert float(constant["log_condition"]) == math.inf
     assert float(constant["spikes"]) == 1
-    assert float(constant["p_value"][0]) == 0
+    assert float(constant["largest_p"]) == float(constant["leading_p"][0]) == 0
     assert bool(constant["ks"].isnull())
-    other = found["W_Q"].to_dataset().isel(layer=1)
+    other = found["W_Q"].isel(layer=1)
     assert np.isfinite(other["ks"])
 
 
 def test_one_row_has_a_norm_and_nothing_to_fit() -> None:
-    found = spectra.compute(gpt2(n_positions=1), matrices="W_pos")["W_pos"].to_dataset()
+    found = headspan.spectra(gpt2(n_positions=1), matrices="W_pos").dataset("W_pos")
     assert found.sizes["rank"] == 1
     assert float(found["stable_rank"]) == pytest.approx(1)
     assert float(found["log_condition"]) == pytest.approx(0)
-    for field in ("sigma", "edge", "ks", "spikes", "p_value"):
+    for field in ("sigma", "edge", "ks", "spikes", "largest_p", "leading_p"):
         assert found[field].isnull().all(), field
     assert np.isfinite(found["energy_ratio"])
 
 
 def test_half_precision_is_read_and_nan_is_refused() -> None:
     model = Case("gpt2", "gpt2", {**COMMON, "n_embd": D, "n_head": HEADS, "n_layer": 1, "n_positions": 8})
-    found = spectra.compute(headspan.open(model.model(dtype=torch.bfloat16)).heads())
+    found = headspan.spectra(headspan.open(model.model(dtype=torch.bfloat16)).heads())
     assert found.attrs["stored_dtype"] == "bfloat16"
     assert np.isfinite(found["W_Q"]["ks"].values).all()
     broken = model.model()
     with torch.no_grad():
         broken.h[0].attn.c_attn.weight[0, 0] = torch.nan
     with pytest.raises(CheckpointError, match="holds NaN or Inf"):
-        spectra.compute(headspan.open(broken).heads())
+        headspan.spectra(headspan.open(broken).heads())
 
 
-def test_a_small_memory_budget_gives_the_same_numbers(heads: headspan.Heads, result: xr.DataTree) -> None:
-    small = spectra.compute(heads, init=SD, memory="60kB")
-    for name in spectra.kinds_in(result):
+def test_a_small_memory_budget_gives_the_same_numbers(heads: headspan.Heads, result: headspan.Result) -> None:
+    small = headspan.spectra(heads, init=SD, memory="60kB")
+    for name in kinds_in(result):
         np.testing.assert_allclose(
             small[name]["singular_value"].values, result[name]["singular_value"].values, rtol=1e-7
         )
 
 
-def test_the_initialisation_is_the_configs_unless_another_is_asked_for(heads: headspan.Heads) -> None:
-    stated = spectra.compute(heads, matrices="W_Q")
+def test_the_initialization_is_the_configs_unless_another_is_asked_for(heads: headspan.Heads) -> None:
+    stated = headspan.spectra(heads, matrices="W_Q")
     assert stated.attrs["init"] == "config: initializer_range 0.02"
     assert float(stated["W_Q"]["sigma_init"]) == 0.02
-    xavier = spectra.compute(heads, matrices="W_Q,W_Q_head,W_QK", init="xavier")
+    xavier = headspan.spectra(heads, matrices="W_Q,W_Q_head,W_QK", init="xavier")
     assert float(xavier["W_Q"]["sigma_init"]) == pytest.approx(math.sqrt(2 / (2 * D)))
     assert float(xavier["W_Q_head"]["sigma_init"]) == pytest.approx(math.sqrt(2 / (2 * D)))
     assert float(xavier["W_QK"]["sigma_init"]) == pytest.approx(2 / (2 * D))
@@ -231,24 +237,38 @@ def test_the_initialisation_is_the_configs_unless_another_is_asked_for(heads: he
 
 def test_a_tied_unembedding_counts_once_and_a_folded_one_by_itself() -> None:
     tied = headspan.open(Case("gpt2", "gpt2", {**COMMON, "n_embd": D, "n_head": HEADS, "n_layer": 1}).model(head=True))
-    assert "W_U" not in spectra.compute(tied.heads(), matrices=None).children
-    assert "W_U" in spectra.compute(tied.heads(fold="layernorm")).children
+    assert "W_U" not in headspan.spectra(tied.heads(), matrices=None)
+    assert "W_U" in headspan.spectra(tied, fold="layernorm")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"matrices": "W_X"}, "'W_X' is not a matrix; matrices are W_Q"),
+        ({"matrices": "W_X"}, "matrices: 'W_X' is not a matrix; matrices are W_Q"),
         ({"matrices": "W_gate"}, "has no W_gate of its own; it has W_Q"),
         ({"init": "he"}, 'init is "xavier", "config" or a standard deviation above 0, not \'he\''),
         ({"init": -1.0}, "not -1.0"),
+        ({"tolerance": 2.0}, r"needs 0 <= it < 1, found 2\.0"),
     ],
 )
 def test_what_does_not_fit_is_refused(heads: headspan.Heads, options: dict[str, object], message: str) -> None:
-    with pytest.raises(ShapeError, match=message):
-        spectra.compute(heads, **options)
+    with pytest.raises(ArgumentError, match=message):
+        headspan.spectra(heads, **options)
 
 
-def test_a_tolerance_outside_zero_to_one_is_refused(heads: headspan.Heads) -> None:
-    with pytest.raises(ArgumentError, match=r"needs 0 <= it < 1, found 2\.0"):
-        spectra.compute(heads, tolerance=2.0)
+def test_heads_are_found_by_their_labels(heads: headspan.Heads, result: headspan.Result) -> None:
+    node = result["W_QK"]
+    expected = torch.linalg.svdvals((heads.W_Q @ heads.W_K.mT).double()[1, 2])[:WIDTH]
+    for label in ("L1H2", "1.2"):
+        np.testing.assert_allclose(node.singular_value.sel(head=label), expected, rtol=1e-6)
+    assert "null" in node.ks.attrs
+    with pytest.raises(ArgumentError, match="head='L7H0' is not on this axis, which has L0H0 to L1H2"):
+        node.singular_value.sel(head="L7H0")
+
+
+def test_the_strongest_matrices_are_ranked_with_what_is_expected(result: headspan.Result) -> None:
+    ranked = result.top(5, pairing="W_V_head")
+    assert list(ranked.columns[-3:]) == ["score", "expected", "z"]
+    best = result["W_V_head"]["ks"]
+    assert ranked["kv_head"].iloc[0] == best["kv_head"].values[best.values.argmax()]
+    assert ranked["score"].is_monotonic_decreasing

@@ -48,7 +48,7 @@ def claims(
         refuse_existing(html, force)
     models = open_models(model or [])
     rows = select_claims(all_claims(), document=document, name=name, status=status)
-    results = _examine_with_progress(rows, random_seed, models)
+    results = _examine(rows, random_seed, models)
     if html is not None:
         _write_page(results, html)
     if as_json:
@@ -89,17 +89,17 @@ def open_models(given: list[str]) -> dict[str, Checkpoint]:
     return models
 
 
-def _examine_with_progress(rows: list[Claim], random_seed: int, models: dict[str, Checkpoint]) -> list[Examination]:
-    """Check every claim, with a bar on stderr while a person is looking."""
-    from rich.console import Console
-    from rich.progress import track
-
+def _examine(rows: list[Claim], random_seed: int, models: dict[str, Checkpoint]) -> list[Examination]:
+    """Every claim checked, with a bar on stderr while a person is looking."""
     from headspan.ledger import examine_all
+    from headspan.progress import progress_bar
 
-    console = Console(stderr=True)
-    steps = examine_all(rows, random_seed, models)
-    bar = track(steps, "Checking claims", len(rows), console=console, transient=True, disable=not console.is_terminal)
-    return list(bar)
+    results = []
+    with progress_bar(len(rows), "Checking claims") as step:
+        for result in examine_all(rows, random_seed, models):
+            results.append(result)
+            step(result.claim.id, done=len(results))
+    return results
 
 
 def _print(results: list[Examination]) -> None:

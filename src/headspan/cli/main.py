@@ -10,12 +10,14 @@ import typer
 
 from headspan._version import __version__
 from headspan.cli import claims, evolution, families, inspect, report, reproduce, sweep, train
+from headspan.cli.flags import PlainCommand, PlainGroup
 from headspan.cli.lens_commands import declared_command, lens_command
 from headspan.command import COMPARE, DOCUMENTS, LOOK
 from headspan.errors import HeadspanError, one_line
 from headspan.lenses.catalog import lenses
 
 app = typer.Typer(
+    cls=PlainGroup,
     help="The geometry of transformer weights: what every attention head can read and write.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -29,9 +31,9 @@ OTHERS = {
 """Commands that are no lenses, by group."""
 for group, commands in OTHERS.items():
     for name, function in commands.items():
-        app.command(name, rich_help_panel=group)(function)
+        app.command(name, cls=PlainCommand, rich_help_panel=group)(function)
 for lens in lenses().values():
-    app.command(lens.name, rich_help_panel=declared_command(lens).group)(lens_command(lens))
+    app.command(lens.name, cls=PlainCommand, rich_help_panel=declared_command(lens).group)(lens_command(lens))
 
 BAD_INPUT, INTERRUPTED = 2, 130
 

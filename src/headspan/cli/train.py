@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from headspan.lab.recipe import Recipe
     from headspan.lab.session import Run
 
-RunFolder = Annotated[
-    Path, typer.Option("-o", "--output", help="Folder of the run; the same command takes it up again.")
-]
+RunFolder = Annotated[Path, typer.Option("-o", "--output", help="Folder of the run; the same command resumes it.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Any setting, such as positions=learned, layers=1, learning_rate=1e-3; repeatable."),
@@ -29,7 +27,7 @@ Studies = Annotated[
     typer.Option(
         "--study",
         help="A question that takes more training: plateau (restarts along negative curvature), sparsity (of "
-        "learned positions, by optimiser and gains) or lengths (longer sequences, by position scheme); repeatable.",
+        "learned positions, by optimizer and gains) or lengths (longer sequences, by position scheme); repeatable.",
     ),
 ]
 WithReport = Annotated[
@@ -56,10 +54,10 @@ def train(
     chosen = [*(settings or []), *([] if steps is None else [f"steps={steps}"])]
     chosen += [] if lenses else ["lenses_every=0"]
     recipe = _recipe(task, preset, text, tokenizer, chosen)
-    studies = _checked(study or [])
-    runs, document = _trained(recipe, output, seed, seeds)
+    studies = _check_studies(study or [])
+    runs, document = _train(recipe, output, seed, seeds)
     if studies:
-        document = {**document, "studies": _studied(runs, studies)}
+        document = {**document, "studies": _run_studies(runs, studies)}
     if report:
         document = {**document, "report": _write_report(runs, output)}
     if as_json:
@@ -69,46 +67,46 @@ def train(
 
 
 def _recipe(task: str, preset: str, text: Path | None, tokenizer: Path | None, settings: list[str]) -> Recipe:
-    from headspan.errors import HeadspanError
+    from headspan.errors import ArgumentError
     from headspan.lab import recipe as recipes
+    from headspan.lab.settings import parse_settings
     from headspan.lab.task import KINDS
 
     if task not in KINDS:
-        raise HeadspanError(f"there is no task {task!r}; tasks are {', '.join(KINDS)}")
+        raise ArgumentError(f"there is no task {task!r}; tasks are {', '.join(KINDS)}")
     if task != "text" and text is not None:
-        raise HeadspanError(f"--text goes with the task text, not with {task}")
+        raise ArgumentError(f"--text goes with the task text, not with {task}")
     recipe = recipes.preset(preset)
     if task == "addition":
         recipe = recipes.ADDITION
     elif task == "text":
         if text is None:
-            raise HeadspanError("the task text needs a file: --text FILE")
+            raise ArgumentError("the task text needs a file: --text FILE")
         recipe = recipes.text_recipe(text, tokenizer)
-    return recipe.changed(**recipes.parsed_settings(settings))
+    return recipe.with_settings(**parse_settings(settings, recipes.SETTING_TYPES))
 
 
-def _trained(recipe: Recipe, output: Path, seed: int, seeds: str | None) -> tuple[list[Run], dict[str, Any]]:
+def _train(recipe: Recipe, output: Path, seed: int, seeds: str | None) -> tuple[list[Run], dict[str, Any]]:
     """One run or several, and what JSON says of them."""
-    from headspan.lab.progress_view import live_view
-    from headspan.lab.session import parsed_seeds, run_once, run_seeds
-    from headspan.lenses.saving import without_nan
+    from headspan.lab.session import parse_seeds, run_once, run_seeds
+    from headspan.storage import without_nan
 
     if seeds is not None:
-        return run_seeds(recipe, parsed_seeds(seeds), output, live_view)
-    run = run_once(recipe.changed(seed=seed), output, live_view)
+        return run_seeds(recipe, parse_seeds(seeds), output, progress=True)
+    run = run_once(recipe.with_settings(seed=seed), output, progress=True)
     return [run], without_nan(run.result)
 
 
-def _checked(studies: list[str]) -> list[str]:
+def _check_studies(studies: list[str]) -> list[str]:
     """Names of studies, each once, known before any training is done."""
     if not studies:
         return []
-    from headspan.lab.training_studies import checked_study
+    from headspan.lab.training_studies import check_study
 
-    return [checked_study(name) for name in dict.fromkeys(studies)]
+    return [check_study(name) for name in dict.fromkeys(studies)]
 
 
-def _studied(runs: list[Run], studies: list[str]) -> dict[str, Any]:
+def _run_studies(runs: list[Run], studies: list[str]) -> dict[str, Any]:
     """Each study made on every run, and its answer over all of them."""
     from headspan.lab.study import study_file
     from headspan.lab.study_findings import study_findings

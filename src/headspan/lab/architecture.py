@@ -6,12 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headspan.errors import HeadspanError
+from headspan.errors import ArgumentError, CheckpointError
+from headspan.lab.settings import check_settings, one_of
 
 POSITIONS = ("rotary", "learned", "none")
 NORMS = ("layernorm", "rmsnorm", "none")
 MODEL_TYPE = "headspan-lab"
 EPS = 1e-5
+CONFIG_KEYS = {
+    "vocabulary": "vocab_size",
+    "length": "max_position_embeddings",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "d_model": "hidden_size",
+    "d_head": "head_dim",
+    "positions": "position_type",
+    "theta": "rope_theta",
+    "norm": "norm_type",
+    "norm_gains": "norm_gains",
+    "mlp": "intermediate_size",
+    "bias": "attention_bias",
+    "dropout": "dropout",
+    "tied": "tie_word_embeddings",
+}
+"""Names of the settings in config.json."""
 
 
 @dataclass(frozen=True)
@@ -54,71 +72,37 @@ class Architecture:
     theta: float = 10_000.0
 
     def __post_init__(self) -> None:
-        for name in ("layers", "heads", "d_model"):
-            if getattr(self, name) < 1:
-                raise HeadspanError(f"a model needs at least 1 for {name}, found {getattr(self, name)}")
+        counts = {name: (getattr(self, name) >= 1, "at least 1") for name in ("layers", "heads", "d_model")}
+        check_settings(self, **counts)
         if self.d_head == 0:
             if self.d_model % self.heads:
-                raise HeadspanError(
+                raise ArgumentError(
                     f"d_model {self.d_model} is not divisible by {self.heads} heads; change one or give --set d_head=N"
                 )
             object.__setattr__(self, "d_head", self.d_model // self.heads)
-        if self.d_head < 1 or self.mlp < 0 or not 0 <= self.dropout < 1 or self.theta <= 0:
-            raise HeadspanError(
-                f"needed d_head >= 1, mlp >= 0, 0 <= dropout < 1 and theta > 0, found {self.d_head}, {self.mlp}, "
-                f"{self.dropout} and {self.theta}"
-            )
-        if self.positions not in POSITIONS or self.norm not in NORMS:
-            raise HeadspanError(
-                f"positions are {', '.join(POSITIONS)} and norms {', '.join(NORMS)}; found "
-                f"{self.positions!r} and {self.norm!r}"
-            )
+        check_settings(
+            self,
+            d_head=(self.d_head >= 1, "at least 1"),
+            mlp=(self.mlp >= 0, "at least 0"),
+            dropout=(0 <= self.dropout < 1, "at least 0 and below 1"),
+            theta=(self.theta > 0, "above 0"),
+            positions=(self.positions in POSITIONS, one_of(POSITIONS)),
+            norm=(self.norm in NORMS, one_of(NORMS)),
+        )
         if self.positions == "rotary" and self.d_head % 2:
-            raise HeadspanError(f"rotary positions turn pairs, so d_head must be even, found {self.d_head}")
+            raise ArgumentError(f"d_head needs to be even, since rotary positions turn pairs; found {self.d_head}")
 
     def config(self) -> dict[str, Any]:
         """The content of config.json, in the words that headspan's families read."""
-        return {
-            "model_type": MODEL_TYPE,
-            "architectures": ["HeadspanLab"],
-            "vocab_size": self.vocabulary,
-            "max_position_embeddings": self.length,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "hidden_size": self.d_model,
-            "head_dim": self.d_head,
-            "position_type": self.positions,
-            "rope_theta": self.theta,
-            "norm_type": self.norm,
-            "norm_gains": self.norm_gains,
-            "layer_norm_eps": EPS,
-            "intermediate_size": self.mlp,
-            "attention_bias": self.bias,
-            "dropout": self.dropout,
-            "tie_word_embeddings": self.tied,
-        }
+        own = {key: getattr(self, name) for name, key in CONFIG_KEYS.items()}
+        return {"model_type": MODEL_TYPE, "architectures": ["HeadspanLab"], **own, "layer_norm_eps": EPS}
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Architecture:
         """The shape that a config.json says."""
         try:
-            return cls(
-                vocabulary=config["vocab_size"],
-                length=config["max_position_embeddings"],
-                layers=config["num_hidden_layers"],
-                heads=config["num_attention_heads"],
-                d_model=config["hidden_size"],
-                d_head=config["head_dim"],
-                positions=config["position_type"],
-                norm=config["norm_type"],
-                norm_gains=config["norm_gains"],
-                mlp=config["intermediate_size"],
-                dropout=config["dropout"],
-                bias=config["attention_bias"],
-                tied=config["tie_word_embeddings"],
-                theta=config["rope_theta"],
-            )
+            return cls(**{name: config[key] for name, key in CONFIG_KEYS.items()})
         except KeyError as missing:
-            raise HeadspanError(
+            raise CheckpointError(
                 f"config.json has no {missing}; it is not that of a lab model (model_type {MODEL_TYPE!r})"
             ) from missing

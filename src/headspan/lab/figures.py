@@ -1,19 +1,23 @@
-"""A training run, drawn: curves on one time axis, spectra, overlaps, ablations, sharpness. The transition is marked.
+"""A training run, drawn: curves on one time axis, spectra, overlaps, sharpness, and a slider over the steps.
 
-The loss around and between models, the slider over steps and the studies are drawn in files of their own.
+The transition is marked. The slider replaces the heights of three curves; their axes stay, so that what moves is the
+model and not the picture. Experiments on the run are drawn in `experiment_figures`.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
 from plotly.subplots import make_subplots
 
-from headspan.lab.landscape_figure import barrier, sharpest, swaps
-from headspan.lab.scrubber_figure import scrubber
-from headspan.lab.study_figures import study_figures
-from headspan.theme import BLUE, CATEGORIES, CHANCE, GREEN, ORANGE, SEQUENTIAL, VERMILION, around_chance, styled
+from headspan.lab.experiment_figures import experiment_figures
+from headspan.theme import BLUE, CATEGORIES, CHANCE, GREEN, ORANGE, VERMILION, around_chance, styled
+
+MOST_STOPS = 60
+PAIRS = (("write:K", ORANGE), ("write:V", GREEN))
 
 
 def figures(result: xr.DataTree) -> dict[str, go.Figure]:
@@ -23,30 +27,14 @@ def figures(result: xr.DataTree) -> dict[str, go.Figure]:
     if track.sizes["layer"] > 1:
         drawn["Subspace overlaps"] = overlaps(result)
         drawn["Spectrum and overlaps, step by step"] = scrubber(track)
-    if "ablation" in result.children:
-        drawn["Ablations beside random controls"] = ablations(result.children["ablation"].to_dataset(inherit=False))
     if "hessian_top" in track and track["hessian_top"].notnull().any():
         drawn["Sharpness and where it lives"] = sharpness(result)
-    return {**drawn, **_landscape(result), **study_figures(result)}
+    return drawn | experiment_figures(result)
 
 
-def _landscape(result: xr.DataTree) -> dict[str, go.Figure]:
-    """The loss along lines through and between models, and swapped parts."""
-    nodes = {name: result.children[name].to_dataset(inherit=False) for name in ("sensitivity", "path", "swap")
-             if name in result.children}  # fmt: skip
-    drawn = {}
-    if "sensitivity" in nodes:
-        drawn["Loss along the sharpest direction"] = sharpest(nodes["sensitivity"])
-    if "path" in nodes:
-        drawn["Loss barrier between before and after"] = barrier(nodes["path"])
-    if "swap" in nodes:
-        drawn["Component swaps"] = swaps(nodes["swap"])
-    return drawn
-
-
-def _line(track: xr.Dataset, name: str, values: np.ndarray, colour: str, **more: object) -> go.Scatter:
+def _line(track: xr.Dataset, name: str, values: np.ndarray, color: str, **more: object) -> go.Scatter:
     known = np.isfinite(values)
-    trace = go.Scatter(x=track["step"].values[known], y=values[known], mode="lines", name=name, line={"color": colour})
+    trace = go.Scatter(x=track["step"].values[known], y=values[known], mode="lines", name=name, line={"color": color})
     trace.update(hovertemplate=f"{name}: %{{y:.3f}} at step %{{x}}<extra></extra>", **more)
     return trace
 
@@ -69,9 +57,9 @@ def learning_curves(result: xr.DataTree) -> go.Figure:
     track = result.to_dataset()
     titles = ("Accuracy", "Loss, nats", "Attention scores (best head)")
     figure = make_subplots(3, 1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=0.08)
-    for part, colour in (("train", GREEN), ("id", BLUE), ("ood", ORANGE)):
-        figure.add_trace(_line(track, f"{part} accuracy", track[f"{part}_accuracy"].values, colour), 1, 1)
-        figure.add_trace(_line(track, f"{part} loss", track[f"{part}_loss"].values, colour, showlegend=False), 2, 1)
+    for part, color in (("train", GREEN), ("id", BLUE), ("ood", ORANGE)):
+        figure.add_trace(_line(track, f"{part} accuracy", track[f"{part}_accuracy"].values, color), 1, 1)
+        figure.add_trace(_line(track, f"{part} loss", track[f"{part}_loss"].values, color, showlegend=False), 2, 1)
     if "marginal" in result.children:
         marginal = result.children["marginal"].to_dataset(inherit=False)
         for part in ("id", "ood"):
@@ -95,7 +83,7 @@ def spectra(track: xr.Dataset) -> go.Figure:
         hover = f"value {rank + 1}: %{{y:.2f}} at step %{{x}}<extra></extra>"
         figure.add_trace(trace.update(showlegend=False, hovertemplate=hover), 1, 1)
     figure.add_trace(_line(track, "largest gap, relative to random spectra", track["gap"].values, ORANGE), 2, 1)
-    figure.add_trace(_line(track, "the same of random matrices", track["gap_chance"].values, CHANCE), 2, 1)
+    figure.add_trace(_line(track, "the same of random matrices", track["gap_null"].values, CHANCE), 2, 1)
     figure.update_yaxes(title_text="singular value", row=1, col=1)
     figure.update_yaxes(title_text="gap", row=2, col=1)
     figure.update_xaxes(title_text="step", row=2, col=1)
@@ -103,39 +91,30 @@ def spectra(track: xr.Dataset) -> go.Figure:
 
 
 def overlaps(result: xr.DataTree) -> go.Figure:
-    """Bridge against the embedding's parts, and layer 0's writing against layer 1's reading, with chance."""
+    """Bridge against the embedding's parts, and layer 0's writing against layer 1's reading, with their null values."""
     track = result.to_dataset()
     k, d = int(track["k"][1]), int(track.attrs["d_model"])
     titles = (f"PK(O of layer 0, reader of layer 1) / {k}", "Energy of the bridge in the embedding's parts")
     figure = make_subplots(2, 1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=0.1)
-    for role, colour in (("Q", BLUE), ("K", ORANGE), ("V", GREEN)):
+    for role, color in (("Q", BLUE), ("K", ORANGE), ("V", GREEN)):
         kernel = track["projection_kernel"].sel(k=k, reader=role).values
-        figure.add_trace(_line(track, f"reader {role}", kernel, colour), 1, 1)
+        figure.add_trace(_line(track, f"reader {role}", kernel, color), 1, 1)
     figure.add_hline(y=k / d, line={"color": CHANCE, "dash": "dash"}, row=1, col=1)
-    for part, colour in zip(track["part"].values, (VERMILION, BLUE, ORANGE), strict=True):
+    for part, color in zip(track["part"].values, (VERMILION, BLUE, ORANGE), strict=True):
         energy = track["bridge_energy"].sel(k=k, part=part).values
-        chance = track["bridge_energy_chance"].sel(part=part).values
-        figure.add_trace(_line(track, f"{part}", energy, colour), 2, 1)
-        dashes = {"color": colour, "dash": "dash", "width": 1}
-        figure.add_trace(_line(track, f"{part} by chance", chance, colour).update(line=dashes, showlegend=False), 2, 1)
+        null = track["bridge_energy_null"].sel(part=part).values
+        figure.add_trace(_line(track, f"{part}", energy, color), 2, 1)
+        dashes = {"color": color, "dash": "dash", "width": 1}
+        figure.add_trace(
+            _line(track, f"{part} under the null", null, color).update(line=dashes, showlegend=False), 2, 1
+        )
     _mark_transition(figure, result)
     figure.update_xaxes(title_text="step", row=2, col=1)
-    return styled(figure, "Subspaces over training (dashed: chance; the parts exist only where there is a gap)", 560)
-
-
-def ablations(node: xr.Dataset) -> go.Figure:
-    """OOD accuracy after each removal, and after removing random subspaces of the same dimension."""
-    figure = make_subplots(1, 2, subplot_titles=("Named subspace", "Random, same dimension"), shared_yaxes=True)
-    rows = [f"{s} ({int(n)})" for s, n in zip(node["space"].values, node["dimension"].values, strict=True)]
-    for column, values in ((1, node["accuracy"].values), (2, node["accuracy_control"].mean("control").values)):
-        panel = go.Heatmap(z=values, x=node["site"].values, y=rows, coloraxis="coloraxis", xgap=1, ygap=1)
-        panel.update(text=np.round(values, 2), texttemplate="%{text}")
-        panel.update(hovertemplate="%{y} out of %{x}: %{z:.3f}<extra></extra>")
-        figure.add_trace(panel, 1, column)
-    figure.update_layout(coloraxis={"colorscale": SEQUENTIAL, "cmin": 0, "cmax": 1})
-    figure.update_yaxes(autorange="reversed", showgrid=False)
-    figure.update_xaxes(showgrid=False, tickangle=-40)
-    return styled(figure, f"OOD accuracy after a removal ({float(node['accuracy_whole']):.2f} without)", 340)
+    return styled(
+        figure,
+        "Subspaces over training (dashed: null values; parts only where there is a gap)",
+        560,
+    )
 
 
 def sharpness(result: xr.DataTree) -> go.Figure:
@@ -143,18 +122,70 @@ def sharpness(result: xr.DataTree) -> go.Figure:
     track = result.to_dataset().dropna("step", subset=["hessian_top"])
     titles = ("Largest and smallest eigenvalue", "Where the largest one's direction lives")
     figure = make_subplots(2, 1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=0.12)
-    for end, colour in (("top", VERMILION), ("bottom", BLUE)):
-        line = _line(track, f"{end} eigenvalue", track[f"hessian_{end}"].values, colour)
+    for end, color in (("top", VERMILION), ("bottom", BLUE)):
+        line = _line(track, f"{end} eigenvalue", track[f"hessian_{end}"].values, color)
         error = {"type": "data", "array": track[f"hessian_{end}_error"].values}
         figure.add_trace(line.update(mode="lines+markers", error_y=error), 1, 1)
     shares = track["sharpness_share"]
-    chance = float(track["sharpness_share_chance"].mean())
     panel = go.Heatmap(z=shares.values.T, x=track["step"].values, y=list(shares["group"].values), coloraxis="coloraxis")
     panel.update(hovertemplate="%{y} at step %{x}: %{z:.2f}<extra></extra>")
     figure.add_trace(panel, 2, 1)
-    figure.update_layout(coloraxis=around_chance(0.0, chance, float(shares.max())))
+    figure.update_layout(coloraxis=around_chance(0.0, float(track["sharpness_share_null"].mean()), float(shares.max())))
     figure.update_layout(coloraxis_colorbar={"len": 0.45, "y": 0.22})
     _mark_transition(figure, result)
     figure.update_xaxes(title_text="step", row=2, col=1)
     figure.update_xaxes(range=[0, int(track["step"][-1])])  # cells of the panel below reach beyond both ends
     return styled(figure, "Sharpness over training", 620)
+
+
+def scrubber(track: xr.Dataset) -> go.Figure:
+    """Singular values of the embedding, the bridge's energy in their directions, and angles of O to K and V."""
+    stops = np.unique(np.linspace(0, track.sizes["step"] - 1, min(MOST_STOPS, track.sizes["step"])).round().astype(int))
+    k, d = int(track["k"][1]), int(track.attrs["d_model"])
+    titles = ("Singular values of the embedding", f"Bridge energy by direction (top {k})", "Angles of O in layer 0 to")
+    figure = make_subplots(1, 3, subplot_titles=titles, horizontal_spacing=0.08)
+    curves = [_heights(track, int(stop), k) for stop in stops]
+    last = curves[-1]
+    rank = list(range(1, len(last[0]) + 1))
+    figure.add_trace(go.Bar(x=rank, y=last[0], marker={"color": BLUE}, showlegend=False), 1, 1)
+    figure.add_trace(go.Bar(x=rank, y=last[1], marker={"color": ORANGE}, showlegend=False), 1, 2)
+    for place, (pair, color) in enumerate(PAIRS, start=2):
+        number = list(range(1, len(last[place]) + 1))
+        name = f"{pair[-1]} of layer 1"
+        line = go.Scatter(x=number, y=last[place], mode="lines+markers", name=name, line={"color": color})
+        figure.add_trace(line, 1, 3)
+    figure.add_hline(y=1 / d, line={"color": CHANCE, "dash": "dash"}, row=1, col=2)
+    highest = [float(np.nanmax(track[name].values)) for name in ("embedding_singular_value", "bridge_profile")]
+    for column, (title, top) in enumerate(((("direction", highest[0])), ("direction", highest[1]), ("angle", 90)), 1):
+        figure.update_xaxes(title_text=title, row=1, col=column)
+        figure.update_yaxes(range=[0, 1.05 * top], row=1, col=column)
+    steps = [int(track["step"][int(stop)]) for stop in stops]
+    figure.update_layout(sliders=[_slider(steps, curves)], bargap=0)
+    styled(figure, "Step by step: move the slider (dashed: expected under the null)", 480)
+    return figure.update_layout(margin={"b": 170}, legend={"x": 1, "xanchor": "right", "y": -0.2})
+
+
+def _heights(track: xr.Dataset, stop: int, k: int) -> list[list[float | None]]:
+    here = track.isel(step=stop)
+    arrays = [here["embedding_singular_value"], here["bridge_profile"].sel(k=k)]
+    arrays += [here["angle"].sel(pair=pair) for pair, _ in PAIRS]
+    return [[None if value != value else round(float(value), 4) for value in array.values] for array in arrays]
+
+
+def _slider(steps: list[int], curves: list[list[list[float | None]]]) -> dict[str, Any]:
+    places = list(range(len(curves[0])))
+    moves = [
+        {"label": str(step), "method": "restyle", "args": [{"y": heights}, places]}
+        for step, heights in zip(steps, curves, strict=True)
+    ]
+    return {
+        "active": len(steps) - 1,
+        "steps": moves,
+        "currentvalue": {"prefix": "step "},
+        "pad": {"t": 95},
+        "len": 1.0,
+        "x": 0,
+        "bgcolor": CHANCE,
+        "bordercolor": CHANCE,
+        "tickcolor": CHANCE,
+    }

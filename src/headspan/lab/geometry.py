@@ -1,7 +1,6 @@
-"""One row of the record: where the named subspaces of a model lie to one another, in numbers, chance known.
+"""One row of the record: where the named subspaces of a model relate to one another, in numbers.
 
-Everything is a function of the weights at one step. `DIMS` names the axes of each quantity, `CHANCE` what independent
-random subspaces give.
+Everything is a function of the weights at one step. `DIMS` names the axes of each quantity.
 """
 
 from __future__ import annotations
@@ -14,23 +13,21 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.lab.model import LabModel
-from headspan.lab.named_spaces import READERS, NamedSpaces, sizes
-from headspan.lab.spectral_split import spectral_split
+from headspan.lab.named_spaces import PARTS, READERS, NamedSpaces, sizes
 from headspan.subspaces import Subspace, principal_angles
 
-PARTS = ("top", "medium", "bottom")
 ANGLE_PAIRS = ("write:Q", "write:K", "write:V", "write:bridge", "bridge:medium", "bridge:bottom", "Q:K")
 """Pairs of subspaces whose principal angles are recorded, all cut at the middle k."""
 DIMS: Mapping[str, tuple[str, ...]] = {
     "embedding_singular_value": ("rank",),
     "gap": (),
-    "gap_chance": (),
+    "gap_null": (),
     "gap_p_value": (),
     "top_ratio": (),
     "medium_size": (),
     "bridge_profile": ("k", "direction"),
     "bridge_energy": ("k", "part"),
-    "bridge_energy_chance": ("part",),
+    "bridge_energy_null": ("part",),
     "top_in_bridge": ("k",),
     "projection_kernel": ("reader", "k"),
     "composition_score": ("reader",),
@@ -47,12 +44,12 @@ def geometry_row(model: LabModel) -> dict[str, np.ndarray]:
     dict
         `embedding_singular_value [rank]`, >= 0. `gap`, `gap_p_value`, `medium_size`: the split of that spectrum.
         `bridge_profile [k, direction]`: energy share of the bridge in each right singular direction of W_E, in [0, 1],
-        sums to 1 per k, 1/d by chance. `bridge_energy [k, part]`: the same summed over top, medium and bottom, NaN
-        while the spectrum has no gap; chance is each part's share of dimensions. `top_in_bridge [k]`: share of the top
-        direction inside the bridge, in [0, 1], k/d by chance. `projection_kernel [reader, k]`: PK(O of layer 0, reader
-        of layer 1)/k, in [0, 1], k/d by chance. `composition_score [reader]`: ||W_O W_R|| / (||W_O|| ||W_R||), in [0,
-        1], 1/sqrt(d) by chance. `angle [pair, angle_number]`: principal angles in degrees, ascending. NaN for one
-        layer.
+        sums to 1 per k, 1/d under the null. `bridge_energy [k, part]`: the same summed over top, medium and bottom, NaN
+        while the spectrum has no gap; under the null each part's share of dimensions. `top_in_bridge [k]`: share of the
+        top direction inside the bridge, in [0, 1], k/d under the null. `projection_kernel [reader, k]`: PK(O of layer
+        0, reader of layer 1)/k, in [0, 1], k/d under the null. `composition_score [reader]`: ||W_O W_R|| / (||W_O||
+        ||W_R||), in [0, 1], 1/sqrt(d) under the null. `angle [pair, angle_number]`: principal angles in degrees,
+        ascending. NaN for one layer.
     """
     spaces = NamedSpaces.of(model)
     row: dict[str, np.ndarray] = {**_embedding(spaces), "parameter_norm": _parameter_norms(model)}
@@ -61,19 +58,17 @@ def geometry_row(model: LabModel) -> dict[str, np.ndarray]:
 
 
 def _embedding(spaces: NamedSpaces) -> dict[str, np.ndarray]:
-    values, _ = spaces.embedding
-    split = spectral_split(values, (spaces.W_E.shape[0], spaces.d))
-    parts = (split.top, split.medium, spaces.d - split.top - split.medium)
-    known = np.array(parts, dtype=float) / spaces.d if split.found else np.full(3, np.nan)
-    return {
-        "embedding_singular_value": values.numpy(),
-        "gap": np.array(split.gap),
-        "gap_chance": np.array(split.chance),
-        "gap_p_value": np.array(split.p_value),
-        "top_ratio": np.array(split.top_ratio),
-        "medium_size": np.array(float(split.medium) if split.found else np.nan),
-        "bridge_energy_chance": known,
+    split, widths = spaces.split, [float(part.shape[1]) for part in spaces.embedding_parts.values()]
+    numbers = {
+        "gap": split.gap,
+        "gap_null": split.null,
+        "gap_p_value": split.p_value,
+        "top_ratio": split.top_ratio,
+        "medium_size": float(split.medium) if split.found else np.nan,
+        "bridge_energy_null": np.array(widths or [np.nan] * 3) / spaces.d,
     }
+    row = {"embedding_singular_value": spaces.embedding[0].numpy()}
+    return row | {name: np.array(value) for name, value in numbers.items()}
 
 
 def part_energy(profile: np.ndarray, top: int, medium: int) -> np.ndarray:
@@ -83,29 +78,24 @@ def part_energy(profile: np.ndarray, top: int, medium: int) -> np.ndarray:
 
 
 def _bridge(spaces: NamedSpaces) -> dict[str, np.ndarray]:
-    ks = sizes(spaces.d)
-    if not spaces.paired:
-        nothing = np.full(len(ks), np.nan)
-        empty = {"bridge_profile": np.full((len(ks), spaces.d), np.nan), "bridge_energy": np.full((len(ks), 3), np.nan)}
-        return {**empty, "top_in_bridge": nothing}
-    values, directions = spaces.embedding
-    overlap = (directions.T @ spaces.bridge).square()
-    profile = torch.stack([overlap[:, :k].sum(1) / k for k in ks]).numpy()
-    split = spectral_split(values, (spaces.W_E.shape[0], spaces.d))
-    energy = part_energy(profile, split.top, split.medium) if split.found else np.full((len(ks), 3), np.nan)
-    return {
-        "bridge_profile": profile,
-        "bridge_energy": energy,
-        "top_in_bridge": np.array([float(overlap[0, :k].sum()) for k in ks]),
-    }
+    ks, split = sizes(spaces.d), spaces.split
+    energy = np.full((len(ks), len(PARTS)), np.nan)
+    if not spaces.has_pair:
+        profile, top = np.full((len(ks), spaces.d), np.nan), np.full(len(ks), np.nan)
+    else:
+        overlap = (spaces.embedding[1].T @ spaces.bridge).square()
+        profile = torch.stack([overlap[:, :k].sum(1) / k for k in ks]).numpy()
+        top = np.array([float(overlap[0, :k].sum()) for k in ks])
+        energy = part_energy(profile, split.top, split.medium) if split.found else energy
+    return {"bridge_profile": profile, "bridge_energy": energy, "top_in_bridge": top}
 
 
 def _composition(spaces: NamedSpaces) -> dict[str, np.ndarray]:
     ks = sizes(spaces.d)
-    if not spaces.paired:
+    if not spaces.has_pair:
         return {"projection_kernel": np.full((3, len(ks)), np.nan), "composition_score": np.full(3, np.nan)}
-    kernel = [[_kernel(spaces.written[:, :k], spaces.read[role][:, :k]) for k in ks] for role in READERS]
-    W_O = spaces.W["O", 0]
+    written, read, W_O = spaces.write_directions, spaces.read_directions, spaces.W["O", 0]
+    kernel = [[_kernel(written[:, :k], read[role][:, :k]) for k in ks] for role in READERS]
     scores = [float((W_O @ spaces.W[role, 1]).norm() / (W_O.norm() * spaces.W[role, 1].norm())) for role in READERS]
     return {"projection_kernel": np.array(kernel), "composition_score": np.array(scores)}
 
@@ -118,21 +108,15 @@ def _angles(spaces: NamedSpaces) -> np.ndarray:
     """[pair, number] degrees; NaN where a subspace is undefined or has fewer directions."""
     k = sizes(spaces.d)[1]
     angles = np.full((len(ANGLE_PAIRS), k), np.nan)
-    if not spaces.paired:
+    if not spaces.has_pair:
         return angles
-    values, directions = spaces.embedding
-    split = spectral_split(values, (spaces.W_E.shape[0], spaces.d))
-    named = {"write": spaces.written[:, :k], "bridge": spaces.bridge[:, :k]}
-    named |= {role: spaces.read[role][:, :k] for role in READERS}
-    if split.found:
-        first = split.top + split.medium
-        named |= {"medium": directions[:, split.top : first], "bottom": directions[:, first:]}
+    bases = {"write": spaces.write_directions[:, :k], "bridge": spaces.bridge[:, :k], **spaces.embedding_parts}
+    bases |= {role: spaces.read_directions[role][:, :k] for role in READERS}
+    subspaces = {name: Subspace.from_orthonormal(basis) for name, basis in bases.items()}
     for row, pair in enumerate(ANGLE_PAIRS):
-        left, right = pair.split(":")
-        if left in named and right in named:
-            found = torch.rad2deg(
-                principal_angles(*(Subspace.from_orthonormal(named[name]) for name in (left, right)))
-            ).numpy()
+        src, dst = pair.split(":")
+        if src in subspaces and dst in subspaces:
+            found = torch.rad2deg(principal_angles(subspaces[src], subspaces[dst])).numpy()
             angles[row, : len(found)] = found[:k]
     return angles
 

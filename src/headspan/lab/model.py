@@ -1,6 +1,6 @@
 """The small transformer: embeddings, pre-norm attention (and MLP) layers, unembedding. No final norm.
 
-Attention is fused while training; `seen=True` computes it in the open and returns logits and patterns of every layer,
+Attention is fused while training; `trace` computes it in the open and returns logits and patterns of every layer,
 which also is what second derivatives need. Dropout draws from a generator that is handed in, so that a run depends on
 its seed alone. Tensor names are those of Llama, so that the checkpoint reads like any other.
 """
@@ -19,9 +19,12 @@ from torch.nn import functional
 from headspan.errors import ShapeError
 from headspan.lab.architecture import EPS, Architecture
 
+Rotation = tuple[Tensor, Tensor]
+"""Cosines and signed sines of rotary positions, [position, d_head] each."""
+
 
 @dataclass(frozen=True)
-class Seen:
+class Trace:
     """One run of the model in the open.
 
     `scores` are the attention's logits before the mask, `patterns` their causal softmax: [layer, sequence, head, query,
@@ -49,25 +52,28 @@ class Attention(nn.Module):
         """[sequence, position, head * d_head] to [sequence, head, position, d_head]."""
         return x.view(*x.shape[:2], self.shape.heads, self.shape.d_head).transpose(1, 2)
 
-    def roles(self, x: Tensor, turn: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
+    def roles(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys (both turned by their positions) and values."""
         q, k, v = (self.split(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
-        return (q, k, v) if turn is None else (turned(q, *turn), turned(k, *turn), v)
+        return (q, k, v) if rotation is None else (rotate(q, *rotation), rotate(k, *rotation), v)
 
-    def forward(self, x: Tensor, turn: tuple[Tensor, Tensor] | None) -> Tensor:
-        q, k, v = self.roles(x, turn)
+    def forward(self, x: Tensor, rotation: Rotation | None) -> Tensor:
+        q, k, v = self.roles(x, rotation)
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         out: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
         return out
 
-    def seen(self, x: Tensor, turn: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor, Tensor]:
+    def trace(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """What the layer writes, its logits, and its pattern."""
-        q, k, v = self.roles(x, turn)
-        scores = q @ k.mT * self.shape.d_head**-0.5
-        T = x.shape[1]
-        future = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
-        pattern = scores.masked_fill(future, -torch.inf).softmax(-1)
+        q, k, v = self.roles(x, rotation)
+        scores, pattern = self.pattern(q, k)
         return self.o_proj((pattern @ v).transpose(1, 2).flatten(2)), scores, pattern
+
+    def pattern(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of queries and keys, and their causal softmax, [sequence, head, query, key]."""
+        scores, T = q @ k.mT * self.shape.d_head**-0.5, q.shape[-2]
+        future = torch.ones(T, T, dtype=torch.bool, device=q.device).triu(1)
+        return scores, scores.masked_fill(future, -torch.inf).softmax(-1)
 
 
 class MLP(nn.Module):
@@ -123,7 +129,7 @@ class LabModel(nn.Module):
                 for parameter in module.parameters():
                     parameter.uniform_(-bound, bound, generator=generator)
 
-    def embedded(self, tokens: Int[Tensor, "sequence position"]) -> Float[Tensor, "sequence position d_model"]:
+    def embed(self, tokens: Int[Tensor, "sequence position"]) -> Float[Tensor, "sequence position d_model"]:
         """What enters the first layer."""
         T = tokens.shape[1]
         x: Tensor = self.embed_tokens(tokens)
@@ -134,11 +140,11 @@ class LabModel(nn.Module):
             raise ShapeError(f"the position table has {rows} rows, too few for {T} positions")
         return x + self.embed_positions.weight[:T]
 
-    def unembedded(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows token"]:
+    def unembed(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows token"]:
         """Logits of the next token."""
         return functional.linear(x, self.embed_tokens.weight if self.shape.tied else self.lm_head.weight)
 
-    def turn(self, T: int, like: Tensor) -> tuple[Tensor, Tensor] | None:
+    def rotation(self, T: int, like: Tensor) -> Rotation | None:
         """Cosines and signed sines [position, d_head] of rotary positions; None without them."""
         if self.shape.positions != "rotary":
             return None
@@ -154,35 +160,35 @@ class LabModel(nn.Module):
         self, tokens: Int[Tensor, "sequence position"], dropout: torch.Generator | None = None
     ) -> Float[Tensor, "sequence position token"]:
         """Logits of the next token; with a generator, as in training, some of what the attention writes is dropped."""
-        x = self.embedded(tokens)
-        turn = self.turn(tokens.shape[1], x)
+        x = self.embed(tokens)
+        rotation = self.rotation(tokens.shape[1], x)
         for layer in self.stack:
-            written = layer.self_attn(layer.input_layernorm(x), turn)
-            x = x + (written if dropout is None else self._dropped(written, dropout))
-            x = self._through_mlp(layer, x)
-        return self.unembedded(x)
+            written = layer.self_attn(layer.input_layernorm(x), rotation)
+            x = x + (written if dropout is None else self._drop(written, dropout))
+            x = self._add_mlp(layer, x)
+        return self.unembed(x)
 
-    def seen(self, tokens: Int[Tensor, "sequence position"]) -> Seen:
+    def trace(self, tokens: Int[Tensor, "sequence position"]) -> Trace:
         """Logits, and every layer's attention in the open."""
-        x = self.embedded(tokens)
-        turn = self.turn(tokens.shape[1], x)
+        x = self.embed(tokens)
+        rotation = self.rotation(tokens.shape[1], x)
         scores, patterns, reads = [], [], []
         for layer in self.stack:
             read = layer.input_layernorm(x)
-            written, score, pattern = layer.self_attn.seen(read, turn)
-            x = self._through_mlp(layer, x + written)
+            written, score, pattern = layer.self_attn.trace(read, rotation)
+            x = self._add_mlp(layer, x + written)
             scores.append(score)
             patterns.append(pattern)
             reads.append(read)
-        return Seen(self.unembedded(x), torch.stack(scores), torch.stack(patterns), torch.stack(reads))
+        return Trace(self.unembed(x), torch.stack(scores), torch.stack(patterns), torch.stack(reads))
 
-    def _through_mlp(self, layer: Layer, x: Tensor) -> Tensor:
+    def _add_mlp(self, layer: Layer, x: Tensor) -> Tensor:
         if not self.shape.mlp:
             return x
         written: Tensor = layer.mlp(layer.post_attention_layernorm(x))
         return x + written
 
-    def _dropped(self, x: Tensor, generator: torch.Generator) -> Tensor:
+    def _drop(self, x: Tensor, generator: torch.Generator) -> Tensor:
         if self.shape.dropout == 0:
             return x
         return x * dropout_factors(x.shape, self.shape.dropout, generator).to(x)
@@ -216,6 +222,6 @@ def rotary_angles(T: int, d_head: int, theta: float) -> tuple[np.ndarray, np.nda
     return np.concatenate((cosine, cosine), axis=1), np.concatenate((-sine, sine), axis=1)
 
 
-def turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Rotary positions: features i and i + d_head/2 turned together."""
     return torch.addcmul(x * cosine, x.roll(x.shape[-1] // 2, -1), sine)

@@ -1,23 +1,24 @@
-"""Everything that decides a run besides the code: task, architecture, optimiser, seed, and what is recorded when.
+"""Everything that decides a run besides the code: task, architecture, optimizer, seed, and what is recorded when.
 
 Presets are settings under which the default model learned to copy on every seed tried (`docs/lab.md` says which).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from headspan.errors import HeadspanError
+from headspan.errors import ArgumentError, HeadspanError
 from headspan.lab.architecture import Architecture
+from headspan.lab.sequences import Source, vocabulary_size
+from headspan.lab.settings import check_settings, one_of
 from headspan.lab.task import Task
-from headspan.lab.text import vocabulary_of
 
 OPTIMIZERS = ("adamw", "sgd")
 FREE = ("steps", "stop_when_learned", "device", "lenses_every")
-"""Settings that may change when a run is taken up again: how far it goes, where, and what is asked of it afterwards."""
+"""Settings that may change when a run is resumed: how far it goes, where, and what is asked of it afterwards."""
 LARGEST_SEED, LAST_RATE = 2**31, 0.05
 
 
@@ -70,42 +71,41 @@ class Recipe:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "track_every", "save_every", "test_size"):
-            if getattr(self, name) < 1:
-                raise HeadspanError(f"{name} needs to be at least 1, found {getattr(self, name)}")
-        for name in ("cooldown", "sharpness_every", "lenses_every"):
-            if getattr(self, name) < 0:
-                raise HeadspanError(f"{name} starts from 0, found {getattr(self, name)}")
-        if not 0 <= self.seed < LARGEST_SEED:
-            raise HeadspanError(f"a seed is a whole number in 0..{LARGEST_SEED - 1}, found {self.seed}")
-        if not (self.learning_rate > 0 and self.weight_decay >= 0 and self.eps > 0):
-            raise HeadspanError(
-                f"needed a learning rate and eps above 0 and weight decay from 0, found {self.learning_rate}, "
-                f"{self.eps} and {self.weight_decay}"
-            )
-        if self.optimizer not in OPTIMIZERS:
-            raise HeadspanError(f"optimisers are {', '.join(OPTIMIZERS)}, found {self.optimizer!r}")
-        if self.sharpness_every % self.track_every:
-            raise HeadspanError(
-                f"sharpness every {self.sharpness_every} steps does not fall on rows every {self.track_every} steps; "
-                "use a multiple, or 0 for none"
-            )
+        counts = ("steps", "batch", "track_every", "save_every", "test_size")
+        check_settings(self, **{name: (getattr(self, name) >= 1, "at least 1") for name in counts})
+        check_settings(
+            self,
+            **{name: (getattr(self, name) >= 0, "at least 0") for name in ("cooldown", "lenses_every", "weight_decay")},
+            **{name: (getattr(self, name) > 0, "above 0") for name in ("learning_rate", "eps")},
+            seed=(0 <= self.seed < LARGEST_SEED, f"a whole number in 0..{LARGEST_SEED - 1}"),
+            optimizer=(self.optimizer in OPTIMIZERS, one_of(OPTIMIZERS)),
+            sharpness_every=(
+                self.sharpness_every >= 0 and self.sharpness_every % self.track_every == 0,
+                f"a multiple of track_every ({self.track_every}), or 0 for none",
+            ),
+        )
         if (self.task.vocabulary, self.task.length) != (self.shape.vocabulary, self.shape.length):
-            raise HeadspanError(
+            raise ArgumentError(
                 f"the task has {self.task.vocabulary} tokens and {self.task.length} positions, the model "
                 f"{self.shape.vocabulary} and {self.shape.length}; they must agree"
             )
         if self.task.kind == "text" and not self.text:
-            raise HeadspanError("the task text needs a file: --text FILE")
+            raise ArgumentError("the task text needs a file: --text FILE")
+
+    def source(self) -> Source:
+        """Where the run's sequences come from."""
+        return Source.of(self.task, self.text, self.tokenizer)
 
     def record(self) -> dict[str, Any]:
         """The recipe as plain values, for run.json."""
         return asdict(self) | {"betas": list(self.betas)}
 
     def identity(self) -> dict[str, Any]:
-        """What must agree for a run to be taken up again."""
+        """What must agree for a run to be resumed; settings of task and shape as `task.kind`, `shape.norm`."""
         free = set(FREE) - ({"steps"} if self.cooldown else set())
-        return {name: value for name, value in self.record().items() if name not in free}
+        own = {name: value for name, value in self.record().items() if name not in free}
+        parts = {f"{part}.{name}": value for part in ("task", "shape") for name, value in own.pop(part).items()}
+        return own | parts
 
     def rate(self, step: int) -> float:
         """The learning rate of the update that follows `step` updates."""
@@ -123,14 +123,14 @@ class Recipe:
         except (KeyError, TypeError) as problem:
             raise HeadspanError(f"run.json is not that of a lab run ({problem}); choose another folder") from problem
 
-    def changed(self, **options: Any) -> Recipe:
+    def with_settings(self, **options: Any) -> Recipe:
         """The same recipe with some settings replaced, those of its task and architecture by their own names."""
         own = {one.name for one in fields(Recipe)}
         task, shape = ({one.name for one in fields(kind)} for kind in (Task, Architecture))
         known = own | task | shape
         unknown = [name for name in options if name not in known]
         if unknown:
-            raise HeadspanError(f"a recipe has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}")
+            raise ArgumentError(f"a recipe has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}")
         if {"heads", "d_model"} & set(options) and "d_head" not in options:
             options["d_head"] = 0  # follows from the two again
         return replace(
@@ -141,29 +141,8 @@ class Recipe:
         )
 
 
-def parsed_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """Settings from `name=value` texts, each value in the type that the setting has."""
-    kinds = {one.name: one.type for kind in (Architecture, Task, Recipe) for one in fields(kind)}
-    found = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        name, kind = name.strip().replace("-", "_"), str(kinds.get(name.strip().replace("-", "_"), "str"))
-        if not equals or name in ("task", "shape", "betas", "kind"):
-            raise HeadspanError(f"settings are written name=value, such as layers=1; found {pair!r}")
-        try:
-            found[name] = _value(kind, text.strip())
-        except ValueError as problem:
-            raise HeadspanError(f"setting {name} needs a value of type {kind}, found {text!r}") from problem
-    return found
-
-
-def _value(kind: str, text: str) -> Any:
-    if kind == "bool":
-        known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-        if text.lower() not in known:
-            raise ValueError(text)
-        return known[text.lower()]
-    return int(text) if kind == "int" else float(text) if kind == "float" else text
+SETTING_TYPES = {one.name: str(one.type) for kind in (Architecture, Task, Recipe) for one in fields(kind)}
+"""Types of all settings by name, as they are declared."""
 
 
 def text_recipe(text: Path, tokenizer: Path | None = None) -> Recipe:
@@ -171,7 +150,7 @@ def text_recipe(text: Path, tokenizer: Path | None = None) -> Recipe:
 
     The vocabulary is the tokenizer's, or all bytes.
     """
-    vocabulary = vocabulary_of(tokenizer)
+    vocabulary = vocabulary_size(tokenizer)
     shape = Architecture(vocabulary=vocabulary, length=64, heads=4, mlp=256, dropout=0.0)
     return Recipe(
         task=Task(kind="text", vocabulary=vocabulary),
@@ -183,9 +162,9 @@ def text_recipe(text: Path, tokenizer: Path | None = None) -> Recipe:
 
 _COPYING = Recipe()
 PRESETS: Mapping[str, Recipe] = {
-    "default": _COPYING.changed(steps=4_400, cooldown=1_000),
-    "fast": _COPYING.changed(dropout=0.0, batch=32, steps=3_000, sharpness_every=250, stop_when_learned=True),
-    "smoke": _COPYING.changed(
+    "default": _COPYING.with_settings(steps=4_400, cooldown=1_000),
+    "fast": _COPYING.with_settings(dropout=0.0, batch=32, steps=3_000, sharpness_every=250, stop_when_learned=True),
+    "smoke": _COPYING.with_settings(
         vocabulary=32,
         length=32,
         d_model=32,
@@ -202,16 +181,18 @@ PRESETS: Mapping[str, Recipe] = {
         save_every=200,
         lenses_every=0,
     ),
-    "published": _COPYING.changed(
+    "published": _COPYING.with_settings(
         learning_rate=1e-3, steps=20_000, track_every=100, sharpness_every=1_000, lenses_every=2_000
     ),
 }
-ADDITION = _COPYING.changed(kind="addition", vocabulary=32, length=32, d_model=64, mlp=256, dropout=0.0, steps=5_000)
+ADDITION = _COPYING.with_settings(
+    kind="addition", vocabulary=32, length=32, d_model=64, mlp=256, dropout=0.0, steps=5_000
+)
 """Sums modulo 31; attention alone has nothing to add with, so these models have MLPs."""
 
 
 def preset(name: str) -> Recipe:
     """The recipe of that name."""
     if name not in PRESETS:
-        raise HeadspanError(f"there is no preset {name!r}; presets are {', '.join(PRESETS)}")
+        raise ArgumentError(f"there is no preset {name!r}; presets are {', '.join(PRESETS)}")
     return PRESETS[name]

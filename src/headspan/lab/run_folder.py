@@ -1,18 +1,20 @@
 """The folder of a run: what it holds, whose it is, and the state from which a killed run goes on.
 
     run.json               the recipe
-    state.pt               weights, optimiser, generators and record at the last saved step (one file, replaced whole)
-    checkpoints/step-N/    weights at chosen steps, each an ordinary checkpoint
+    state.pt               weights, optimizer, generators and record at the last saved step (one file, replaced whole)
+    checkpoints/step-N/    weights at chosen steps, each an ordinary checkpoint: config.json and model.safetensors
     model/                 the weights at the end
     track.nc, lenses.nc    the record, and what the lenses see along the kept checkpoints
     result.json            the summary
 
-A folder that holds another run, or anything else, is refused before any work is done for it.
+A folder that holds another run, or anything else, is refused before any work is done for it. Content is made in memory
+and written to a temporary name first, so that a full disk or a kill leaves the file before it as it was.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,15 +23,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
+from headspan.atomic import written_whole
 from headspan.checkpoint.config import read_json
-from headspan.errors import HeadspanError
+from headspan.errors import CheckpointError, HeadspanError
+from headspan.lab.architecture import MODEL_TYPE, Architecture
 from headspan.lab.model import LabModel
 from headspan.lab.recipe import Recipe
-from headspan.lab.saving import load_weights, make_folder, save_model, write_bytes, write_json_file
+from headspan.lab.record import Row
 
-Row = dict[str, np.ndarray]
 SCHEMA = "headspan.lab-run/1"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 @dataclass
@@ -43,7 +49,7 @@ class Progress:
     dropout: torch.Generator
     rows: list[Row]
 
-    def packed(self) -> dict[str, Any]:
+    def pack(self) -> dict[str, Any]:
         """As plain tensors, lists and numbers, which load without running code."""
         rows = [{name: torch.from_numpy(np.asarray(value)) for name, value in row.items()} for row in self.rows]
         return {
@@ -65,11 +71,17 @@ class Progress:
         self.rows = [{name: value.numpy() for name, value in row.items()} for row in state["rows"]]
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """One run's files."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.recipe_file, self.result_file = path / "run.json", path / "result.json"
+        self.state_file, self.model_folder = path / "state.pt", path / "model"
+        self.track_file, self.lenses_file = path / "track.nc", path / "lenses.nc"
+
+    def __repr__(self) -> str:
+        return f"RunFolder('{self.path}')"
 
     @classmethod
     def claim(cls, path: Path, recipe: Recipe) -> RunFolder:
@@ -87,40 +99,12 @@ class RunFolder:
 
     def _check_same(self, recipe: Recipe) -> None:
         before, now = self.recipe().identity(), recipe.identity()
-        differing = [name for name in now if before.get(name) != now[name]]
-        if differing:
-            name = differing[0]
-            old, new = before.get(name), now[name]
-            if isinstance(old, dict) and isinstance(new, dict):
-                part = next(key for key in new if old.get(key) != new[key])
-                name, old, new = f"{name}.{part}", old.get(part), new[part]
+        name = next((name for name in now if before.get(name) != now[name]), None)
+        if name is not None:
             raise HeadspanError(
-                f"the folder '{self.path}' holds another run ({name} {old!r}, now {new!r}); choose another with -o"
+                f"the folder '{self.path}' holds another run ({name} {before.get(name)!r}, now {now[name]!r}); "
+                "choose another with -o"
             )
-
-    @property
-    def recipe_file(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def state_file(self) -> Path:
-        return self.path / "state.pt"
-
-    @property
-    def track_file(self) -> Path:
-        return self.path / "track.nc"
-
-    @property
-    def lenses_file(self) -> Path:
-        return self.path / "lenses.nc"
-
-    @property
-    def result_file(self) -> Path:
-        return self.path / "result.json"
-
-    @property
-    def model_folder(self) -> Path:
-        return self.path / "model"
 
     def recipe(self) -> Recipe:
         """The recipe of the run in this folder."""
@@ -129,7 +113,7 @@ class RunFolder:
     def save_state(self, progress: Progress) -> None:
         """Keep a state to go on from; the one before stays until this one is whole."""
         buffer = io.BytesIO()
-        torch.save(progress.packed(), buffer)
+        torch.save(progress.pack(), buffer)
         write_bytes(self.state_file, buffer.getvalue())
 
     def load_state(self, progress: Progress) -> bool:
@@ -159,3 +143,68 @@ class RunFolder:
         found = (self.path / "checkpoints").glob("step-*/config.json")
         steps = {int(file.parent.name.removeprefix("step-")): file.parent for file in found}
         return dict(sorted(steps.items()))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole, or leave the one before it."""
+    with written_whole(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_json_file(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON object whole, or leave the file before it."""
+    write_bytes(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, or say in one line why not."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise HeadspanError(
+            f"cannot make the folder '{folder}': {problem.strerror or problem}; choose another place with -o"
+        ) from problem
+
+
+def save_model(model: LabModel, folder: Path) -> Path:
+    """Write the model as a checkpoint folder that headspan (or safetensors alone) opens; returns the folder."""
+    make_folder(folder)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    write_bytes(folder / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+    write_json_file(folder / CONFIG, model.shape.config())
+    return folder
+
+
+def open_model(folder: Path) -> LabModel:
+    """A lab model from its checkpoint folder.
+
+    Raises
+    ------
+    CheckpointError
+        If the folder is no checkpoint of the lab, or its weights are not those that its config describes.
+    """
+    config = read_json(folder / CONFIG)
+    if config.get("model_type") != MODEL_TYPE:
+        raise CheckpointError(
+            f"'{folder}' holds a model of type {config.get('model_type')!r}; the lab runs only its own ({MODEL_TYPE!r})"
+        )
+    model = LabModel(Architecture.of(config))
+    try:
+        tensors = load((folder / WEIGHTS).read_bytes())
+    except (OSError, SafetensorError) as problem:
+        raise CheckpointError(f"'{folder / WEIGHTS}' cannot be read: {problem}") from problem
+    load_weights(model, tensors, str(folder))
+    return model
+
+
+def load_weights(model: LabModel, tensors: dict[str, torch.Tensor], place: str) -> None:
+    """Put weights into a model, refused if they are another configuration's."""
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if expected != found:
+        name = next(name for name in sorted(set(expected) | set(found)) if expected.get(name) != found.get(name))
+        raise CheckpointError(
+            f"'{place}' is another configuration's: tensor '{name}' needs shape {expected.get(name)}, "
+            f"found {found.get(name)}"
+        )
+    model.load_state_dict(tensors)

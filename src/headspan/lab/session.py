@@ -1,13 +1,13 @@
-"""A whole run: train, record, summarise; and the same over several seeds.
+"""A whole run: train, record, summarize; and the same over several seeds.
 
 `result.json` says how good the model is on large fresh test sets (the record's small ones only follow the curve), when
-it learned, and where everything lies.
+it learned, and where everything is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,18 @@ from typing import Any
 import torch
 import xarray as xr
 
-from headspan.errors import HeadspanError
-from headspan.lab.dataset import track_dataset, write_track
+from headspan.errors import ArgumentError
 from headspan.lab.model import LabModel
-from headspan.lab.progress_view import View, silent
 from headspan.lab.recipe import Recipe
-from headspan.lab.run_folder import RunFolder
-from headspan.lab.saving import write_json_file
-from headspan.lab.scores import measured
-from headspan.lab.source import Source
+from headspan.lab.record import track_dataset, write_track
+from headspan.lab.run_folder import RunFolder, write_json_file
+from headspan.lab.scores import loss_and_accuracy
+from headspan.lab.sequences import Part
 from headspan.lab.trainer import train
 from headspan.lab.transition import transition
-from headspan.lenses.saving import without_nan
+from headspan.progress import progress_bar
 from headspan.statistics import mean_interval
+from headspan.storage import without_nan
 from headspan.threads import one_thread
 
 FINAL_SEQUENCES, FINAL_SEED = 1_000, 2_000_000
@@ -35,12 +34,6 @@ LEARNED = 0.9
 """OOD accuracy that counts as having learned the rule."""
 ONE_THREAD_WIDTH = 256
 """Up to this d_model a second thread waits more than it works: `smoke` took 55 s of CPU time on two and 31 on one."""
-Views = Callable[[str, int], AbstractContextManager[View]]
-
-
-def no_view(title: str, steps: int) -> AbstractContextManager[View]:
-    """Show nothing."""
-    return nullcontext(silent)
 
 
 @dataclass(frozen=True)
@@ -56,29 +49,30 @@ class Run:
 
 def final_accuracies(model: LabModel, recipe: Recipe) -> dict[str, float]:
     """Accuracy on large test sets that no other measurement uses, ID and OOD, each in [0, 1]."""
-    source, device = Source.of(recipe), torch.device(recipe.device)
+    source, device = recipe.source(), torch.device(recipe.device)
     found = {}
-    for number, part in enumerate(("id", "ood")):
+    parts: tuple[Part, ...] = ("id", "ood")
+    for number, part in enumerate(parts):
         generator = torch.Generator().manual_seed(FINAL_SEED + number)
-        sequences = source.drawn(FINAL_SEQUENCES, generator, "id" if part == "id" else "ood").to(device)
-        found[f"{part}_accuracy"] = measured(model, sequences)["accuracy"]
+        sequences = source.draw(FINAL_SEQUENCES, generator, part).to(device)
+        found[f"{part}_accuracy"] = loss_and_accuracy(model, sequences)["accuracy"]
     return found
 
 
-def run_once(recipe: Recipe, folder: Path, views: Views = no_view) -> Run:
-    """Train, or take a run up again, and write its record and result."""
+def run_once(recipe: Recipe, folder: Path, progress: bool = False) -> Run:
+    """Train, or resume a run, and write its record and result; with `progress`, a bar is shown if someone watches."""
     files = RunFolder(folder)
     threads = one_thread() if recipe.shape.d_model <= ONE_THREAD_WIDTH else nullcontext()
-    with views(f"seed {recipe.seed}", recipe.steps) as view, threads:
-        progress = train(recipe, folder, view)
-    track = track_dataset(recipe, progress.rows)
+    with progress_bar(recipe.steps, f"seed {recipe.seed}", shown=progress) as step, threads:
+        end = train(recipe, folder, step)
+    track = track_dataset(recipe, end.rows)
     write_track(track, files.track_file)
     at = transition(track["step"].values, track["ood_accuracy"].values)
     result: dict[str, Any] = {
         "schema": "headspan.lab/1",
         "seed": recipe.seed,
-        "steps": progress.step,
-        **final_accuracies(progress.model, recipe),
+        "steps": end.step,
+        **final_accuracies(end.model, recipe),
         "transition_step": at.step,
         "transition_low": at.low,
         "transition_high": at.high,
@@ -90,13 +84,13 @@ def run_once(recipe: Recipe, folder: Path, views: Views = no_view) -> Run:
         },
     }
     if recipe.lenses_every:
-        result["paths"]["lenses"] = str(_followed_by_lenses(recipe, files))
+        result["paths"]["lenses"] = str(_write_lens_series(recipe, files))
     result["learned"] = result["ood_accuracy"] > LEARNED
     write_json_file(files.result_file, without_nan(result))
-    return Run(recipe, files, progress.model, track, result)
+    return Run(recipe, files, end.model, track, result)
 
 
-def _followed_by_lenses(recipe: Recipe, files: RunFolder) -> Path:
+def _write_lens_series(recipe: Recipe, files: RunFolder) -> Path:
     """Lens results at every `lenses_every`-th step that was kept, and at the last."""
     from headspan.lab.lens_series import lens_series, write_series
 
@@ -107,12 +101,12 @@ def _followed_by_lenses(recipe: Recipe, files: RunFolder) -> Path:
 
 
 def run_seeds(
-    recipe: Recipe, seeds: Sequence[int], folder: Path, views: Views = no_view
+    recipe: Recipe, seeds: Sequence[int], folder: Path, progress: bool = False
 ) -> tuple[list[Run], dict[str, Any]]:
     """One run per seed in folders `seed-N`, and how they compare."""
     if not seeds:
-        raise HeadspanError("no seed was given; write them like 0..9 or 0,3,5")
-    runs = [run_once(recipe.changed(seed=seed), folder / f"seed-{seed}", views) for seed in seeds]
+        raise ArgumentError("no seed was given; write them like 0..9 or 0,3,5")
+    runs = [run_once(recipe.with_settings(seed=seed), folder / f"seed-{seed}", progress) for seed in seeds]
     return runs, seeds_summary([run.result for run in runs])
 
 
@@ -136,15 +130,15 @@ def seeds_summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def parsed_seeds(text: str) -> list[int]:
+def parse_seeds(text: str) -> list[int]:
     """Seeds from `0..9`, `0,3,5` or both, ascending and each once."""
     seeds: set[int] = set()
     for piece in text.replace(" ", "").split(","):
         first, dots, last = piece.partition("..")
         if not first.isdecimal() or (dots and not last.isdecimal()):
-            raise HeadspanError(f"seeds are written like 0..9 or 0,3,5, not {text!r}")
+            raise ArgumentError(f"seeds are written like 0..9 or 0,3,5, not {text!r}")
         low, high = int(first), int(last if dots else first)
         if high < low or high - low >= 1_000:
-            raise HeadspanError(f"seeds {piece} need to ascend, at most 1000 of them")
+            raise ArgumentError(f"seeds {piece} need to ascend, at most 1000 of them")
         seeds.update(range(low, high + 1))
     return sorted(seeds)

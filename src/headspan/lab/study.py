@@ -8,7 +8,7 @@ run does not allow (no gap, one layer, no checkpoint on the plateau) is left out
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,29 +17,24 @@ import torch
 import xarray as xr
 
 from headspan.errors import HeadspanError
-from headspan.lab.ablation import ablation_table, named_bases
-from headspan.lab.dataset import open_track
+from headspan.lab.ablation import ablation_table, named_bases, sites, swap_scores
+from headspan.lab.curvature import LossSurface
 from headspan.lab.geometry import part_energy
-from headspan.lab.lengths import length_generalisation
-from headspan.lab.marginal import marginal_accuracy, marginal_losses
-from headspan.lab.model import LabModel
-from headspan.lab.offsets import layer_offset_shares, shuffled_previous_token
-from headspan.lab.plateau import plateau_at
-from headspan.lab.recipe import Recipe
-from headspan.lab.removal import sites
-from headspan.lab.run_folder import RunFolder
-from headspan.lab.saving import open_model
-from headspan.lab.sensitivity import (
+from headspan.lab.landscape import (
     group_sensitivity,
     interpolation,
     loss_along,
+    plateau_at,
     sharpest_direction,
     subspace_sensitivity,
 )
+from headspan.lab.model import LabModel
+from headspan.lab.recipe import Recipe
+from headspan.lab.record import open_track
+from headspan.lab.run_folder import RunFolder, open_model
+from headspan.lab.scores import layer_offset_shares, length_generalization, shuffled_previous_token
 from headspan.lab.sequences import Sequences
-from headspan.lab.sharpness import LossSurface
-from headspan.lab.source import Source
-from headspan.lab.swapping import swap_scores
+from headspan.lab.task import marginal_accuracy, marginal_losses
 from headspan.lab.transition import halfway, lag, transition
 from headspan.statistics import ChangePoint
 
@@ -66,17 +61,9 @@ class Bench:
         """Open a run's folder."""
         files = RunFolder(folder)
         recipe, track = files.recipe(), open_track(files.track_file)
-        source = Source.of(recipe)
         at = transition(track["step"].values, track["ood_accuracy"].values)
-        return cls(
-            recipe,
-            track,
-            open_model(files.model_folder),
-            files.checkpoints(),
-            source.test("id", TEST_SIZE),
-            source.test("ood", TEST_SIZE),
-            at,
-        )
+        tests, model = recipe.source().tests(TEST_SIZE, "cpu"), open_model(files.model_folder)
+        return cls(recipe, track, model, files.checkpoints(), tests.id, tests.ood, at)
 
     def before(self) -> LabModel:
         """The last kept model from well before the transition."""
@@ -123,7 +110,7 @@ def final_sizes(track: xr.Dataset) -> tuple[int, int] | None:
     return (1, int(known[-1])) if len(known) else None
 
 
-def followed(track: xr.Dataset) -> dict[str, np.ndarray]:
+def quantity_curves(track: xr.Dataset) -> dict[str, np.ndarray]:
     """The curves whose lead or lag is asked for, each [step]."""
     k = int(track["k"][1])
     curves = {
@@ -147,7 +134,7 @@ def followed(track: xr.Dataset) -> dict[str, np.ndarray]:
 
 def _transition(bench: Bench) -> xr.Dataset:
     at, step = bench.at, bench.track["step"].values
-    curves = followed(bench.track)
+    curves = quantity_curves(bench.track)
     lags = {name: lag(step, values, at) for name, values in curves.items()}
     if "hessian_top" in bench.track:
         lags["sharpness"] = halfway(step, bench.track["hessian_top"].values, at)
@@ -169,8 +156,7 @@ def _sensitivity(bench: Bench) -> xr.Dataset:
     sharpest = sharpest_direction(surface, bench.recipe.seed)
     return xr.Dataset(
         {
-            "rise": (("group",), [value for value, _ in found.values()]),
-            "rise_error": (("group",), [error for _, error in found.values()]),
+            **_rises(("group",), list(found.values())),
             "loss_along": (("distance",), loss_along(surface, sharpest, DISTANCES)),
             "eigenvalue": float(sharpest @ surface.hessian_product()(sharpest)),
         },
@@ -183,13 +169,14 @@ def _subspace_sensitivity(bench: Bench) -> xr.Dataset:
     places = sites(bench.recipe.shape.layers)
     seed = bench.recipe.seed
     found = [[subspace_sensitivity(surface, site, U, seed, FEW_DRAWS) for site in places] for U in bases.values()]
-    return xr.Dataset(
-        {
-            "rise": (("space", "site"), np.array([[value for value, _ in row] for row in found])),
-            "rise_error": (("space", "site"), np.array([[error for _, error in row] for row in found])),
-        },
-        coords={"space": list(bases), "site": [str(site) for site in places]},
-    )
+    coords = {"space": list(bases), "site": [str(site) for site in places]}
+    return xr.Dataset(_rises(("space", "site"), found), coords=coords)
+
+
+def _rises(dims: tuple[str, ...], pairs: Sequence[object]) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+    """Rises of the loss and their errors from nested lists of pairs of both."""
+    values = np.array(pairs)
+    return {"rise": (dims, values[..., 0]), "rise_error": (dims, values[..., 1])}
 
 
 def _path(bench: Bench) -> xr.Dataset:
@@ -212,7 +199,7 @@ def _offset(bench: Bench) -> xr.Dataset:
     return xr.Dataset(
         {
             "share": (("head",), [share for share, _ in shares]),
-            "share_chance": shares[0][1],
+            "share_null": shares[0][1],
             "shuffled_previous_token": (("head",), shuffled.numpy()),
         }
     )
@@ -226,9 +213,7 @@ def _plateau(bench: Bench) -> xr.Dataset:
 
 def _lengths(bench: Bench) -> xr.Dataset:
     task = bench.recipe.task
-    if task.kind != "copying":
-        raise HeadspanError(f"longer sequences are drawn for copying, not for {task.kind}")
-    found = length_generalisation(bench.after, task, [int(stretch * task.length) for stretch in STRETCHES])
+    found = length_generalization(bench.after, task, [int(stretch * task.length) for stretch in STRETCHES])
     return xr.Dataset({"accuracy": (("length",), list(found.values()))}, coords={"length": list(found)})
 
 

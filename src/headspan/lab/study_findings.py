@@ -64,7 +64,7 @@ def _plateau(studies: Sequence[xr.Dataset]) -> list[Finding]:
 def _sparsity(studies: Sequence[xr.Dataset]) -> list[Finding]:
     names = [str(name) for name in studies[0]["variant"].values]
     rows = {name: [float(one["positions"].sel(variant=name)) for one in studies] for name in names}
-    chance, d = float(np.mean([float(one["chance"]) for one in studies])), studies[0].attrs["d_model"]
+    null, d = float(np.mean([float(one["positions_null"]) for one in studies])), studies[0].attrs["d_model"]
 
     def effect(part: str, against: str) -> list[float]:
         pairs = [(name, name.replace(part, against)) for name in rows if part in name and against not in name]
@@ -79,11 +79,11 @@ def _sparsity(studies: Sequence[xr.Dataset]) -> list[Finding]:
     means = ", ".join(f"{name} {np.mean(values):.1f}" for name, values in rows.items())
     effects = "; ".join(f"{name} {_spread(values)}" for name, values in causes.items())
     text = (
-        f"Learned position directions live on so many of {d} coordinates: {means}; random directions on {chance:.1f}. "
+        f"Learned position directions live on so many of {d} coordinates: {means}; random directions on {null:.1f}. "
         f"{effects}: {answer} within {studies[0].attrs['steps']} steps."
     )
     value = float(np.mean(rows["adamw, gains"]))
-    return [Finding(LENS, text, value=value, expected=chance, evidence="Few coordinates: sparse.", weight=0.4)]
+    return [Finding(LENS, text, value=value, expected=null, evidence="Few coordinates: sparse.", weight=0.4)]
 
 
 def _lengths(studies: Sequence[xr.Dataset]) -> list[Finding]:

@@ -3,6 +3,11 @@
 Copying: a sequence of independent tokens in which one block appears again (and again). Addition: sums modulo a number,
 their operands in context. Text: a user's file. Training and in-distribution test draw from the same law; the
 out-of-distribution test changes it while the rule stays: other tokens and longer blocks, or sums never trained on.
+
+The plateau before the transition is compared with the best predictor that ignores all context. Copies have the law of
+what they copy, so every position of a training sequence is distributed as one background token. The best context-free
+prediction is that law p itself: its loss is the entropy of p in distribution, and the cross-entropy of the OOD law q
+under p out of it. No context-free predictor does better than the entropy of q there.
 """
 
 from __future__ import annotations
@@ -13,7 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.errors import HeadspanError
+from headspan.errors import ArgumentError
+from headspan.lab.settings import check_settings, one_of
 
 KINDS = ("copying", "addition", "text")
 DISTRIBUTIONS = ("zipf", "two-level", "uniform")
@@ -53,40 +59,31 @@ class Task:
     repeats: int = 2
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise HeadspanError(f"there is no task {self.kind!r}; tasks are {', '.join(KINDS)}")
-        if not 2 <= self.vocabulary <= LARGEST_VOCABULARY:
-            raise HeadspanError(
-                f"a vocabulary of {self.vocabulary} leaves nothing to predict or to store; it needs 2 to "
-                f"{LARGEST_VOCABULARY:,} tokens"
-            )
-        if not 4 <= self.length <= LONGEST_SEQUENCE:
-            raise HeadspanError(f"a sequence needs 4 to {LONGEST_SEQUENCE:,} positions, found {self.length}")
-        for name in (self.distribution, self.ood_distribution):
-            if name not in DISTRIBUTIONS:
-                raise HeadspanError(f"there is no distribution {name!r}; they are {', '.join(DISTRIBUTIONS)}")
+        least_tokens, least_length = (3, 8) if self.kind == "addition" else (2, 4)
+        tokens_needed = f"{least_tokens} to {LARGEST_VOCABULARY:,} tokens"
+        length_needed = f"{least_length} to {LONGEST_SEQUENCE:,} positions"
+        check_settings(
+            self,
+            kind=(self.kind in KINDS, one_of(KINDS)),
+            vocabulary=(least_tokens <= self.vocabulary <= LARGEST_VOCABULARY, tokens_needed),
+            length=(least_length <= self.length <= LONGEST_SEQUENCE, length_needed),
+            distribution=(self.distribution in DISTRIBUTIONS, one_of(DISTRIBUTIONS)),
+            ood_distribution=(self.ood_distribution in DISTRIBUTIONS, one_of(DISTRIBUTIONS)),
+        )
         if self.kind != "addition":
             self._check_blocks()
-        elif self.vocabulary < 3 or self.length < 8:
-            raise HeadspanError(
-                f"modular addition needs at least 3 tokens and 8 positions, found {self.vocabulary} and {self.length}"
-            )
 
     def _check_blocks(self) -> None:
-        if not 2 <= self.shortest <= self.longest:
-            raise HeadspanError(
-                f"block lengths need 2 <= shortest <= longest, found {self.shortest} and {self.longest}"
-            )
-        if self.repeats < 2:
-            raise HeadspanError(f"a block that is copied appears at least 2 times, found {self.repeats}")
-        for block, times in ((self.longest, self.repeats), (self.ood_block, 2)):
-            if block * times > self.length:
-                raise HeadspanError(
-                    f"a block of {block} does not fit {times} times into {self.length} positions; "
-                    f"use blocks of at most {self.length // times} or longer sequences"
-                )
-        if self.ood_block < 2:
-            raise HeadspanError(f"the block of the out-of-distribution test needs 2 tokens, found {self.ood_block}")
+        check_settings(
+            self,
+            shortest=(2 <= self.shortest <= self.longest, f"2 to {self.longest} (longest)"),
+            repeats=(self.repeats >= 2, "at least 2"),
+            longest=(self.longest * self.repeats <= self.length, self._fitting(self.repeats)),
+            ood_block=(2 <= self.ood_block <= self.length // 2, f"at least 2 and {self._fitting(2)}"),
+        )
+
+    def _fitting(self, times: int) -> str:
+        return f"at most {self.length // times}, to fit {times} times into {self.length} positions"
 
 
 def token_probabilities(distribution: str, vocabulary: int) -> Float[Tensor, " token"]:
@@ -108,3 +105,31 @@ def token_probabilities(distribution: str, vocabulary: int) -> Float[Tensor, " t
     else:
         weight = torch.ones(vocabulary, dtype=torch.float64)
     return weight / weight.sum()
+
+
+def marginal_losses(task: Task) -> dict[str, float]:
+    """Losses of context-free predictors in nats.
+
+    Returns
+    -------
+    dict
+        `id`: entropy of the training law. `ood`: cross-entropy of the OOD law under the training law. `ood_best`:
+        entropy of the OOD law. log(vocabulary) each where all tokens are alike.
+    """
+    if task.kind != "copying":
+        raise ArgumentError(f"the marginal law is known for the task copying, not for {task.kind!r}")
+    p = token_probabilities(task.distribution, task.vocabulary)
+    q = token_probabilities(task.ood_distribution, task.vocabulary)
+    return {
+        "id": float(-(p * p.log()).sum()),
+        "ood": float(-(q * p.log()).sum()),
+        "ood_best": float(-(q * q.log()).sum()),
+    }
+
+
+def marginal_accuracy(task: Task) -> dict[str, float]:
+    """Accuracy of always guessing the most likely training token, ID and OOD."""
+    p = token_probabilities(task.distribution, task.vocabulary)
+    q = token_probabilities(task.ood_distribution, task.vocabulary)
+    guess = int(p.argmax())
+    return {"id": float(p[guess]), "ood": float(q[guess])}

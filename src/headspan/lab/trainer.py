@@ -1,4 +1,4 @@
-"""Training a small model, watched, and stopped or taken up again anywhere.
+"""Training a small model, recorded, and stopped or resumed anywhere.
 
 1. Weights, data and dropout each draw from a generator of their own, derived from the seed.
 2. Every `track_every` steps (and before the first) a row is recorded: scores on both test sets, attention scores,
@@ -20,13 +20,12 @@ import torch
 
 from headspan.errors import HeadspanError
 from headspan.lab.model import LabModel
-from headspan.lab.progress_view import View, silent
 from headspan.lab.recipe import Recipe
-from headspan.lab.recording import measured_row
-from headspan.lab.run_folder import Progress, Row, RunFolder
+from headspan.lab.record import Row, record_row
+from headspan.lab.run_folder import Progress, RunFolder
 from headspan.lab.scores import accuracy, next_token_loss
-from headspan.lab.sequences import Sequences
-from headspan.lab.source import Source, Tests
+from headspan.lab.sequences import Sequences, Source, Tests
+from headspan.progress import Step, show_nothing
 
 LEARNED_ID, LEARNED_OOD, LEARNED_ROWS = 0.965, 0.945, 3
 DATA_STREAM, DROPOUT_STREAM = 2**33, 2**34
@@ -40,8 +39,8 @@ class Diverged(HeadspanError):
 Measure = Callable[[LabModel, Recipe, Tests, int], Row]
 
 
-def begun(recipe: Recipe) -> Progress:
-    """A run at step 0: weights, optimiser and generators from the seed."""
+def initial_progress(recipe: Recipe) -> Progress:
+    """A run at step 0: weights, optimizer and generators from the seed."""
     try:
         model = LabModel(recipe.shape, recipe.seed).to(torch.device(recipe.device))
     except (RuntimeError, AssertionError) as problem:
@@ -74,15 +73,9 @@ def optimizer_of(recipe: Recipe, model: LabModel) -> torch.optim.Optimizer:
     )
 
 
-def tests_of(recipe: Recipe, source: Source) -> Tests:
-    """Both test sets, on the run's device."""
-    device = torch.device(recipe.device)
-    return Tests(*(source.test(part, recipe.test_size).to(device) for part in ("id", "ood")))
-
-
 def train_step(recipe: Recipe, source: Source, progress: Progress) -> tuple[torch.Tensor, Sequences, torch.Tensor]:
     """One batch, one update; returns the loss before it, the batch and its logits."""
-    batch = source.drawn(recipe.batch, progress.data).to(torch.device(recipe.device))
+    batch = source.draw(recipe.batch, progress.data).to(torch.device(recipe.device))
     logits = progress.model(batch.tokens, progress.dropout)
     loss = next_token_loss(logits, batch)
     for group in progress.optimizer.param_groups:
@@ -94,7 +87,9 @@ def train_step(recipe: Recipe, source: Source, progress: Progress) -> tuple[torc
     return loss, batch, logits
 
 
-def train(recipe: Recipe, folder: Path | None = None, view: View = silent, measure: Measure = measured_row) -> Progress:
+def train(
+    recipe: Recipe, folder: Path | None = None, step: Step = show_nothing, measure: Measure = record_row
+) -> Progress:
     """Train to the end, from the folder's kept state where there is one.
 
     Parameters
@@ -103,8 +98,8 @@ def train(recipe: Recipe, folder: Path | None = None, view: View = silent, measu
         What to train.
     folder
         Where state, checkpoints and model are kept; None keeps nothing.
-    view
-        Told after every step.
+    step
+        Told after every update how far the run is, and the last recorded loss and accuracies.
     measure
         Makes a row of the record.
 
@@ -113,27 +108,28 @@ def train(recipe: Recipe, folder: Path | None = None, view: View = silent, measu
     Progress
         The finished run; `rows` is its record. `Diverged` is raised if the loss becomes NaN or infinite.
     """
-    source, progress = Source.of(recipe), begun(recipe)
-    tests = tests_of(recipe, source)
+    source, progress = recipe.source(), initial_progress(recipe)
+    tests = source.tests(recipe.test_size, recipe.device)
     run = None if folder is None else RunFolder.claim(folder, recipe)
     if run is None or not run.load_state(progress):
         progress.rows.append(_row(progress, recipe, tests, measure, {}))
         _keep(run, progress, recipe)
-    while progress.step < recipe.steps and not _learned(recipe, progress.rows):
+    while progress.step < recipe.steps and not _is_learned(recipe, progress.rows):
         loss, batch, logits = train_step(recipe, source, progress)
         _check_finite(loss.item(), progress, folder)
-        if progress.step % recipe.track_every and progress.step != recipe.steps:
-            view(progress.step, {})
-            continue
-        trained = _training_scores(loss, batch, logits, progress)
-        progress.rows.append(_row(progress, recipe, tests, measure, trained))
-        _keep(run, progress, recipe)
-        last = progress.rows[-1]
-        shown = {"loss": "train_loss", "id": "id_accuracy", "ood": "ood_accuracy"}
-        view(progress.step, {key: float(last[name]) for key, name in shown.items()})
+        if progress.step % recipe.track_every == 0 or progress.step == recipe.steps:
+            trained = _training_scores(loss, batch, logits, progress)
+            progress.rows.append(_row(progress, recipe, tests, measure, trained))
+            _keep(run, progress, recipe)
+        step(_last_numbers(progress.rows[-1]), done=progress.step)
     if run is not None:
         run.save_model(progress.model, progress.step)
     return progress
+
+
+def _last_numbers(row: Row) -> str:
+    shown = {"loss": "train_loss", "ID": "id_accuracy", "OOD": "ood_accuracy"}
+    return "  ".join(f"{label} {float(row[name]):.3f}" for label, name in shown.items() if name in row)
 
 
 def _check_finite(loss: float, progress: Progress, folder: Path | None) -> None:
@@ -164,7 +160,7 @@ def _keep(run: RunFolder | None, progress: Progress, recipe: Recipe) -> None:
     run.save_state(progress)
 
 
-def _learned(recipe: Recipe, rows: list[Row]) -> bool:
+def _is_learned(recipe: Recipe, rows: list[Row]) -> bool:
     """Whether the last rows are good enough to stop; the record is not looked at where that is not asked for."""
     if not recipe.stop_when_learned or len(rows) < LEARNED_ROWS:
         return False

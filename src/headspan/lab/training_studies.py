@@ -2,34 +2,48 @@
 
 - `plateau`: training goes on from the plateau as it is, moved along the most negative curvature either way, and moved
   as far at random. If the plateau is a saddle whose way out is that direction, the moved ones learn sooner.
-- `sparsity`: the run's recipe with learned positions, by AdamW and SGD, with and without norm gains.
+- `sparsity`: what makes position directions sparse, the optimizer, norm gains, or positions themselves? Adam moves
+  every coordinate at its own rate and norm gains act coordinate by coordinate; both single out the axes of the stream,
+  which SGD without gains does not. The run's recipe is trained with learned positions under each combination, and the
+  leading directions of the position tables are compared by how few coordinates they live on.
 - `lengths`: the run's recipe under every position scheme, tested on longer sequences than it was trained on.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+import torch
 import xarray as xr
+from jaxtyping import Float
+from torch import Tensor
 
-from headspan.errors import HeadspanError
+from headspan.errors import ArgumentError
 from headspan.lab.architecture import POSITIONS
-from headspan.lab.dataset import write_track
-from headspan.lab.lengths import length_generalisation
+from headspan.lab.curvature import LossSurface
+from headspan.lab.landscape import plateau_at
 from headspan.lab.model import LabModel
-from headspan.lab.plateau import first_above, plateau_at, restarts
-from headspan.lab.position_sparsity import trained_sparsity
-from headspan.lab.recording import score_row
-from headspan.lab.run_folder import RunFolder
-from headspan.lab.saving import open_model
-from headspan.lab.sharpness import LossSurface
+from headspan.lab.recipe import Recipe
+from headspan.lab.record import score_row, write_track
+from headspan.lab.run_folder import RunFolder, open_model
+from headspan.lab.scores import length_generalization, loss_and_accuracy
 from headspan.lab.study import STRETCHES, Bench, study_file
-from headspan.lab.trainer import train
+from headspan.lab.trainer import initial_progress, optimizer_of, train, train_step
+from headspan.lenses.positions.sparsity import sparsity_against_chance
 
 DISTANCE, LOOK_EVERY, PATIENCE = 1.0, 50, 1.5
+RESTARTS = ("as it is", "along the most negative curvature", "the other way along it", "as far at random")
+LEADING = 4
+VARIANTS: Mapping[str, Mapping[str, object]] = {
+    "adamw, gains": {"optimizer": "adamw", "norm_gains": True},
+    "adamw, no gains": {"optimizer": "adamw", "norm_gains": False},
+    "sgd, gains": {"optimizer": "sgd", "norm_gains": True, "learning_rate": 0.3},
+    "sgd, no gains": {"optimizer": "sgd", "norm_gains": False, "learning_rate": 0.3},
+}
 
 
 def plateau_study(folder: Path) -> xr.Dataset:
@@ -38,12 +52,12 @@ def plateau_study(folder: Path) -> xr.Dataset:
     Returns
     -------
     Dataset
-        `accuracy` [start, after]: OOD accuracy in [0, 1], 1/vocabulary by chance, so many steps after the restart.
+        `accuracy` [start, after]: OOD accuracy in [0, 1], 1/vocabulary under the null, so many steps after the restart.
         `learned_at` [start]: the first step above one half, NaN if never. `curvature`, `error`: the smallest Hessian
         eigenvalue and its uncertainty; `distance` of the moves, `left` the step of the run they start from.
     """
     bench = Bench.of(folder)
-    left, recipe = bench.plateau_step(), bench.recipe.changed(cooldown=0)
+    left, recipe = bench.plateau_step(), bench.recipe.with_settings(cooldown=0)
     wait = PATIENCE * (bench.at.step + 2 * bench.at.width - left)
     steps = LOOK_EVERY * math.ceil(wait / LOOK_EVERY)
     found = plateau_at(LossSurface.of(bench.before(), bench.id), recipe.seed)
@@ -61,23 +75,111 @@ def plateau_study(folder: Path) -> xr.Dataset:
     )
 
 
+def restarts(
+    recipe: Recipe, model: LabModel, direction: Float[Tensor, " n"], distance: float, steps: int, every: int = 50
+) -> dict[str, list[tuple[int, float]]]:
+    """OOD accuracy by step when training goes on from a plateau, moved or not; fresh optimizer, same data for all.
+
+    Parameters
+    ----------
+    recipe, model
+        Settings, and the model on its plateau (left as it is).
+    direction, distance
+        Where to move it, and how far.
+    steps, every
+        How long to train, and how often to look.
+    """
+    random = torch.randn(len(direction), generator=torch.Generator().manual_seed(recipe.seed)).double()
+    along = direction / direction.norm()
+    moves = (torch.zeros_like(direction), along, -along, random / random.norm())
+    return {
+        name: _continue(recipe, _move(model, distance * move), steps, every)
+        for name, move in zip(RESTARTS, moves, strict=True)
+    }
+
+
+@torch.no_grad()
+def _move(model: LabModel, move: Float[Tensor, " n"]) -> LabModel:
+    changed, start = copy.deepcopy(model), 0
+    for parameter in changed.parameters():
+        piece = move[start : start + parameter.numel()].view_as(parameter)
+        parameter.add_(piece.to(parameter))
+        start += parameter.numel()
+    return changed
+
+
+def _continue(recipe: Recipe, model: LabModel, steps: int, every: int) -> list[tuple[int, float]]:
+    source, progress = recipe.source(), initial_progress(recipe)
+    progress.model, progress.optimizer = model, optimizer_of(recipe, model)
+    test, curve = source.tests(recipe.test_size, recipe.device).ood, []
+    while progress.step < steps:
+        train_step(recipe, source, progress)
+        if progress.step % every == 0:
+            curve.append((progress.step, loss_and_accuracy(model, test)["accuracy"]))
+    return curve
+
+
+def first_above(curve: list[tuple[int, float]], level: float = 0.5) -> float:
+    """The first step at which accuracy exceeds `level`; NaN if it never does."""
+    return next((float(step) for step, value in curve if value > level), float("nan"))
+
+
 def sparsity_study(folder: Path) -> xr.Dataset:
-    """How many coordinates the leading position and token directions live on, by optimiser and norm gains.
+    """How many coordinates the leading position and token directions live on, by optimizer and norm gains.
 
     Returns
     -------
     Dataset
-        `positions`, `tokens` [variant]: participation in [1, d]; `chance`: that of random directions, about (d + 2)/3;
-        `loss` at the end of training, in nats.
+        `positions`, `tokens` [variant]: participation in [1, d]; `positions_null`: that of random directions, about
+        (d + 2)/3; `loss` at the end of training, in nats.
     """
     recipe = RunFolder(folder).recipe()
-    found = trained_sparsity(recipe, recipe.steps)
+    found = sparsity_after_training(recipe, recipe.steps)
     columns = {name: (("variant",), [row[name] for row in found.values()]) for name in ("positions", "tokens", "loss")}
     return xr.Dataset(
-        {**columns, "chance": next(iter(found.values()))["chance"]},
+        {**columns, "positions_null": next(iter(found.values()))["positions_null"]},
         coords={"variant": list(found)},
         attrs={"d_model": recipe.shape.d_model, "steps": recipe.steps},
     )
+
+
+def table_sparsity(table: Float[Tensor, "row d"], leading: int = LEADING) -> tuple[float, float]:
+    """Mean participation of the leading right singular directions of a centered table, and that of random directions.
+
+    Returns
+    -------
+    tuple
+        In [1, d], how many coordinates share a direction's mass; second, the same of random directions, about d/3.
+    """
+    centered = table.detach().double().cpu() - table.detach().double().cpu().mean(0)
+    directions = torch.linalg.svd(centered, full_matrices=False).Vh[:leading].T.numpy()
+    found = sparsity_against_chance(directions, seed=0)
+    return float(found["participation"].mean()), float(found["participation_chance"].mean())
+
+
+def sparsity_after_training(recipe: Recipe, steps: int) -> dict[str, dict[str, float]]:
+    """Sparsity of position and token directions after training under each variant, and before training.
+
+    Returns
+    -------
+    dict
+        By variant: `positions`, `tokens` (participation, in [1, d]), `positions_null`, and `loss` at the end.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for name, options in VARIANTS.items():
+        chosen = recipe.with_settings(positions="learned", **options)
+        source, progress, loss = chosen.source(), initial_progress(chosen), torch.tensor(float("nan"))
+        if not found:
+            found["before training"] = _sparsities(progress.model) | {"loss": float("nan")}
+        while progress.step < steps:
+            loss, _, _ = train_step(chosen, source, progress)
+        found[name] = _sparsities(progress.model) | {"loss": loss.item()}
+    return found
+
+
+def _sparsities(model: LabModel) -> dict[str, float]:
+    positions, null = table_sparsity(model.embed_positions.weight)
+    return {"positions": positions, "tokens": table_sparsity(model.embed_tokens.weight)[0], "positions_null": null}
 
 
 def lengths_study(folder: Path) -> xr.Dataset:
@@ -86,16 +188,14 @@ def lengths_study(folder: Path) -> xr.Dataset:
     Returns
     -------
     Dataset
-        `accuracy` [positions, length]: OOD, in [0, 1], 1/vocabulary by chance; NaN beyond a learned table.
+        `accuracy` [positions, length]: OOD, in [0, 1], 1/vocabulary under the null; NaN beyond a learned table.
     """
     recipe = RunFolder(folder).recipe()
     if recipe.task.kind != "copying":
-        raise HeadspanError(f"longer sequences are drawn for copying, not for {recipe.task.kind}")
+        raise ArgumentError(f"the study lengths needs the task copying, found {recipe.task.kind}")
     lengths = [int(stretch * recipe.task.length) for stretch in STRETCHES]
-    rows = []
-    for scheme in POSITIONS:
-        model = _trained_with(folder, scheme)
-        rows.append(list(length_generalisation(model, recipe.task, lengths).values()))
+    models = (_model_with(folder, scheme) for scheme in POSITIONS)
+    rows = [list(length_generalization(model, recipe.task, lengths).values()) for model in models]
     return xr.Dataset(
         {"accuracy": (("positions", "length"), np.array(rows))},
         coords={"positions": list(POSITIONS), "length": lengths},
@@ -103,12 +203,12 @@ def lengths_study(folder: Path) -> xr.Dataset:
     )
 
 
-def _trained_with(folder: Path, scheme: str) -> LabModel:
+def _model_with(folder: Path, scheme: str) -> LabModel:
     files = RunFolder(folder)
     recipe = files.recipe()
     if scheme == recipe.shape.positions:
         return open_model(files.model_folder)
-    other = recipe.changed(positions=scheme, sharpness_every=0)
+    other = recipe.with_settings(positions=scheme, sharpness_every=0)
     return train(other, measure=lambda model, _, tests, step: score_row(model, tests)).model
 
 
@@ -119,15 +219,15 @@ STUDIES: Mapping[str, Callable[[Path], xr.Dataset]] = {
 }
 
 
-def checked_study(name: str) -> str:
+def check_study(name: str) -> str:
     """The name, if there is a study of that name."""
     if name not in STUDIES:
-        raise HeadspanError(f"there is no study {name!r}; studies are {', '.join(STUDIES)}")
+        raise ArgumentError(f"there is no study {name!r}; studies are {', '.join(STUDIES)}")
     return name
 
 
 def keep_study(name: str, folder: Path) -> xr.Dataset:
     """A study of the run in a folder, made and kept there."""
-    found = STUDIES[checked_study(name)](folder)
+    found = STUDIES[check_study(name)](folder)
     write_track(found, study_file(folder, name))
     return found

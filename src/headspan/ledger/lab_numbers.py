@@ -47,11 +47,11 @@ def numbers_of(folder: Path) -> Numbers:
 
 
 def _learning(bench: Bench) -> Numbers:
-    from headspan.lab.study import followed
+    from headspan.lab.study import quantity_curves
     from headspan.lab.transition import lag
 
     track, at = bench.track, bench.at
-    step, curves = track["step"].values, followed(track)
+    step, curves = track["step"].values, quantity_curves(track)
     order = ("previous-token score of layer 0", "induction score of the last layer")
     first, second = (lag(step, curves[name], at) for name in order)
     sharpness = track["hessian_top"].dropna("step").values if "hessian_top" in track else [float("nan")] * 2
@@ -65,17 +65,17 @@ def _learning(bench: Bench) -> Numbers:
 
 
 def _geometry(track: xr.Dataset) -> Numbers:
-    """The split of the embedding's spectrum at the end, and the bridge's energy in its parts less that of the null."""
+    """The split of the embedding's spectrum at the end, and the bridge's energy in its parts less the null value."""
     last, d = track.isel(step=-1), int(track.attrs["d_model"])
     values, energy = last["embedding_singular_value"].values, last["bridge_energy"].isel(k=1)
-    excess = energy - last["bridge_energy_chance"]
+    excess = energy - last["bridge_energy_null"]
     return {
         "gap_p_value": float(last["gap_p_value"]),
         "top_ratio": float(values[0] / values[1]),
         "medium_share": float(last["medium_size"]) / d,
         "medium_excess": float(excess.sel(part="medium")),
         "bottom_excess": float(excess.sel(part="bottom")),
-        "top_in_bridge_excess": float(last["top_in_bridge"][1] - last["top_in_bridge_chance"][1]),
+        "top_in_bridge_excess": float(last["top_in_bridge"][1] - last["top_in_bridge_null"][1]),
     }
 
 
@@ -109,7 +109,7 @@ def kept_numbers() -> list[Numbers]:
 
 def write_numbers(folders: Mapping[str, Sequence[Path]], path: Path = KEPT) -> None:
     """Measure the runs in some folders, by preset, and keep their numbers."""
-    from headspan.lab.saving import write_json_file
+    from headspan.lab.run_folder import write_json_file
 
     rows = {preset: [_rounded(numbers_of(folder)) for folder in those] for preset, those in folders.items()}
     write_json_file(path, {"schema": SCHEMA, "runs": rows})

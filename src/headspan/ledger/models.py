@@ -103,10 +103,12 @@ def agreement_after_folding(checkpoint: Checkpoint) -> dict[str, dict[str, tuple
     from headspan.lenses.affinity import affinity
     from headspan.lenses.affinity.robustness import agreement
 
-    heads = checkpoint.heads().refolded("layernorm", False)
     plain, folded = (
         _pairing_nodes(result)
-        for result in (affinity_of(checkpoint), affinity(heads, pairings=COMPOSING, draws=2))
+        for result in (
+            affinity_of(checkpoint),
+            affinity(checkpoint, pairings=COMPOSING, draws=2, fold="layernorm"),
+        )
     )
     return {
         score: {key: agreement(plain[key][score].values, folded[key][score].values, 20) for key in COMPOSING}
@@ -121,11 +123,11 @@ def ranks_and_kernels(checkpoint: Checkpoint) -> tuple[np.ndarray, np.ndarray]:
     return ranks, np.concatenate([node["projection_kernel"].values.ravel() for node in nodes])
 
 
-def positions_of(checkpoint: Checkpoint) -> xr.Dataset:
+def positions_of(checkpoint: Checkpoint) -> Result:
     """Positions and tokens, weights as stored, tables as stored."""
-    from headspan.lenses import positions
+    from headspan.lenses.positions import positions
 
-    result: xr.Dataset = _once("positions", checkpoint, lambda: positions.compute(checkpoint.heads()))
+    result: Result = _once("positions", checkpoint, lambda: positions(checkpoint))
     return result
 
 
@@ -133,8 +135,8 @@ def position_values(
     checkpoint: Checkpoint, name: str, *, null: bool = False, centered: bool = False, **place: Any
 ) -> np.ndarray:
     """One variable about positions and tokens, or its value under the null, at a place given by labels."""
-    variable = positions_of(checkpoint)[f"{name}_chance" if null else name]
-    usual = {"centring": "centred" if centered else "stored", "k_choice": "given"}
+    variable = positions_of(checkpoint).grid()[f"{name}_null" if null else name]
+    usual = {"centering": "centered" if centered else "stored", "k_choice": "given"}
     values: np.ndarray = variable.sel({key: usual[key] for key in usual if key in variable.dims} | place).values
     return values
 

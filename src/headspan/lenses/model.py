@@ -11,6 +11,7 @@ from headspan.errors import ArgumentError, NotRun, UnsupportedModel
 from headspan.lenses.catalog import lenses
 
 if TYPE_CHECKING:
+    from headspan.checkpoint import StoredStack
     from headspan.heads import Heads
     from headspan.result import Lens
     from headspan.runtime import RunnableModel
@@ -50,6 +51,12 @@ class Model:
     def stacks(self) -> tuple[str, ...]:
         """The stacks it has; one, but in models with an encoder and a decoder."""
         return tuple(self.checkpoint.stacks)
+
+    def stored(self, stack: str | None = None) -> StoredStack:
+        """What the checkpoint holds of a stack: of the one named, of the heads that were given, or of the only one."""
+        if stack is None and self._chosen is not None:
+            return self._chosen.reader.stored
+        return self.checkpoint.stack(stack)
 
     def heads(
         self,
@@ -108,7 +115,7 @@ class Model:
         from headspan.runtime import open_runnable
 
         if unasked:
-            reason = self.run_obstacle(stack) or self._obstacle_unasked()
+            reason = self.run_obstacle(stack) or self.unasked_obstacle()
             if reason is not None:
                 raise NotRun(reason)
         name = self._chosen.stack.name if self._chosen is not None and stack is None else stack
@@ -122,11 +129,12 @@ class Model:
 
     def run_obstacle(self, stack: str | None = None) -> str | None:
         """Why the model cannot be run, in one line; None where it can."""
-        from headspan.runtime import obstacle_to_running
+        from headspan.runtime import run_obstacle
 
-        return None if self._given is not None else obstacle_to_running(self.checkpoint, stack)
+        return None if self._given is not None else run_obstacle(self.checkpoint, stack)
 
-    def _obstacle_unasked(self) -> str | None:
+    def unasked_obstacle(self) -> str | None:
+        """Why a report or a sweep does not run the model, in one line; None where it does."""
         n_parameters = sum(prod(info.shape) for info in self.checkpoint.store.infos.values())
         if n_parameters > MOST_PARAMETERS:
             return f"models of more than {MOST_PARAMETERS:,} parameters are run only by the lens's own command"

@@ -81,7 +81,7 @@ def run(
 
 
 def _check(lens: Lens, model: Model, stack: str | None) -> None:
-    reason = lens.skip_reason(model.checkpoint.stack(stack))
+    reason = lens.skip_reason(model.stored(stack))
     if reason is not None:
         raise UnsupportedModel(f"{lens.name} does not apply to '{model.source}': it {reason}")
 

@@ -1,20 +1,22 @@
 """Running a model: what its attention does on given tokens, beside what its weights could do.
 
-`open_runnable` opens a model, `encoded` turns text or token ids into a prompt, `forward` runs it once and keeps its
-attention and states, `continuation` lets it write on. Importing this package loads nothing heavy.
+`run_obstacle` says why a checkpoint cannot be run, from its headers alone. `open_runnable` opens a model, `encoded`
+turns text or token ids into a prompt, `forward` runs it once and keeps its attention and states, `continuation` lets it
+write on. Importing this package loads nothing heavy.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from headspan.checkpoint import Checkpoint
+
 if TYPE_CHECKING:
-    from headspan.runtime.generation import continuation
+    from headspan.runtime.forward_pass import Forward, forward
     from headspan.runtime.model import RunnableModel, open_runnable
-    from headspan.runtime.obstacles import obstacle_to_running
-    from headspan.runtime.prompt import Prompt, encoded, token_ids
-    from headspan.runtime.running import Forward, forward
+    from headspan.runtime.prompt import Prompt, continuation, encoded, token_ids
 
 __all__ = [
     "Forward",
@@ -23,26 +25,55 @@ __all__ = [
     "continuation",
     "encoded",
     "forward",
-    "obstacle_to_running",
     "open_runnable",
+    "run_obstacle",
     "token_ids",
 ]
 
-# The file is called running: a submodule `forward` would hide the function.
+# The file is called forward_pass: a submodule `forward` would hide the function.
 _HOMES = {
-    "Forward": "running",
+    "Forward": "forward_pass",
     "Prompt": "prompt",
     "RunnableModel": "model",
-    "continuation": "generation",
+    "continuation": "prompt",
     "encoded": "prompt",
-    "forward": "running",
-    "obstacle_to_running": "obstacles",
+    "forward": "forward_pass",
     "open_runnable": "model",
     "token_ids": "prompt",
 }
+
+RUN = ("decoder", "encoder")
+"""Stacks of text that run by themselves."""
+LAB = "headspan-lab"
+"""The family of models that the lab trains; it has a runtime of its own."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'headspan.runtime' has no attribute {name!r}")
     return getattr(import_module(f"headspan.runtime.{_HOMES[name]}"), name)
+
+
+def run_obstacle(checkpoint: Checkpoint, stack: str | None = None) -> str | None:
+    """Why a checkpoint cannot be run, in one line; None where it most likely can."""
+    if find_spec("transformers") is None:
+        return "running a model needs transformers: pip install 'headspan[run]'"
+    return checkpoint_obstacle(checkpoint, stack)
+
+
+def checkpoint_obstacle(checkpoint: Checkpoint, stack: str | None) -> str | None:
+    """What about the checkpoint itself stands in the way."""
+    stored = next(iter(checkpoint.stacks.values())) if stack is None else checkpoint.stack(stack)
+    if len(checkpoint.stacks) > 1 or stored.stack.name not in RUN or stored.stack.tokens is None:
+        return (
+            f"headspan runs causal language models and text encoders, and a {checkpoint.family} is neither "
+            f"(stacks: {', '.join(checkpoint.stacks)})"
+        )
+    if checkpoint.family == LAB:
+        return "transformers does not know models of the lab; headspan train runs them, and --report tells what they do"
+    lacking = [part for part in stored.missing() if part != "W_U"]
+    if lacking:
+        return f"the checkpoint is partial, it lacks {', '.join(lacking)}; open the complete one"
+    if checkpoint.packing is not None:
+        return f"its weights are quantized ({checkpoint.packing}); open the original checkpoint"
+    return None

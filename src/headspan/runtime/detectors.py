@@ -8,8 +8,8 @@ Each kind names the keys that such a head attends to. With the tokens t, for que
 - `identity`: the position itself;
 - `first_token`: the first position (a sink).
 
-A score is the attention to these keys, averaged over the queries that have any: in [0, 1]. By chance, a head that looks
-at all positions in reach alike, it is the share of the reach that these keys make up. On a random segment said twice
+A score is the attention to these keys, averaged over the queries that have any: in [0, 1]. Under the null, a head that
+looks at all positions in reach alike, it is the share of the reach that these keys make up. On repeated random tokens
 (no corpus needed), an induction head alone can know where to look.
 """
 
@@ -22,10 +22,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
+from headspan.runtime.forward_pass import Forward, forward
 from headspan.runtime.model import RunnableModel
 from headspan.runtime.prompt import encoded
-from headspan.runtime.running import Forward, forward
 
 SAMPLE = "a"
 """A text that every tokenizer can spell, to see what is put around it."""
@@ -103,7 +103,7 @@ def uniform_mass(targets: Targets, causal: bool) -> float:
 
 
 def detect(run: Forward) -> tuple[Float[Tensor, "detector depth head"], Float[Tensor, " detector"]]:
-    """Every detector's score for every head of one run, and its chance value."""
+    """Every detector's score for every head of one run, and its value under the null."""
     tokens = run.tokens.cpu()
     scores, chance = [], []
     for targets in (find(tokens, run.model.causal) for find in DETECTORS.values()):
@@ -114,7 +114,7 @@ def detect(run: Forward) -> tuple[Float[Tensor, "detector depth head"], Float[Te
 
 
 def repeated_tokens(model: RunnableModel, length: int, batch: int, seed: int) -> Int[Tensor, "batch position"]:
-    """Random segments of `length` tokens, each said twice, between the special tokens that the model expects.
+    """Random segments of `length` tokens, each repeated once, between the special tokens that the model expects.
 
     Tokens of a segment differ from one another where the vocabulary is large enough, so that each has one duplicate.
     """
@@ -122,7 +122,9 @@ def repeated_tokens(model: RunnableModel, length: int, batch: int, seed: int) ->
     room = None if model.max_context is None else (model.max_context - len(before) - len(after)) // 2
     if length < 2 or batch < 1 or (room is not None and length > room):
         limit = "" if room is None else f" and at most {room} for this model"
-        raise ShapeError(f"segments have a length of at least 2{limit}, found {length}; and batches at least 1 of them")
+        raise ArgumentError(
+            f"segments have a length of at least 2{limit}, found {length}; and batches at least 1 of them"
+        )
     generator = torch.Generator().manual_seed(seed)
     plain = plain_tokens(model)
     weights = torch.ones(batch, len(plain))
@@ -150,25 +152,28 @@ def surrounding_tokens(model: RunnableModel) -> tuple[list[int], list[int]]:
 
 
 def detect_repeated(model: RunnableModel, seeds: Sequence[int], length: int, batch: int) -> Detection:
-    """Scores on random segments said twice, one draw per seed."""
-    found = [detect(forward(model, repeated_tokens(model, length, batch, seed), scores=False)) for seed in seeds]
-    return Detection(torch.stack([scores for scores, _ in found]), torch.stack([chance for _, chance in found]))
+    """Scores on repeated random tokens, one draw per seed."""
+    return _detection(model, [repeated_tokens(model, length, batch, seed) for seed in seeds])
 
 
 def detect_text(model: RunnableModel, texts: Sequence[str], length: int) -> Detection:
     """Scores on text, cut into pieces of `length` tokens, one draw per piece."""
     pieces = [piece for text in texts for piece in _pieces(model, text, length)]
     if not pieces:
-        raise ShapeError(f"the text holds no piece of {length} tokens; give more text, or shorter pieces")
-    found = [detect(forward(model, torch.tensor([piece]), scores=False)) for piece in pieces]
-    return Detection(torch.stack([scores for scores, _ in found]), torch.stack([chance for _, chance in found]))
+        raise ArgumentError(f"the text holds no piece of {length} tokens; give more text, or shorter pieces")
+    return _detection(model, [torch.tensor([piece]) for piece in pieces])
+
+
+def _detection(model: RunnableModel, draws: Sequence[Int[Tensor, "batch position"]]) -> Detection:
+    scores, chance = zip(*(detect(forward(model, tokens, scores=False)) for tokens in draws), strict=True)
+    return Detection(torch.stack(scores), torch.stack(chance))
 
 
 def _pieces(model: RunnableModel, text: str, length: int) -> list[list[int]]:
     if not text.strip():
-        raise ShapeError("the text is empty")
+        raise ArgumentError("the text is empty")
     if model.tokenizer is None:
-        raise ShapeError(f"{model.tokenizer_problem}, so text cannot be read; leave out --text")
+        raise ArgumentError(f"{model.tokenizer_problem}, so text cannot be read; leave out --text")
     before, after = surrounding_tokens(model)
     body = length - len(before) - len(after)
     ids = model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]

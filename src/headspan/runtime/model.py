@@ -12,10 +12,10 @@ from torch import nn
 from headspan.checkpoint import Checkpoint, StoredStack, open_checkpoint
 from headspan.checkpoint.families import Stack
 from headspan.dims import Role
-from headspan.errors import ShapeError, UnsupportedModel
+from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.heads import Heads
-from headspan.runtime.loading import loaded_module, loaded_tokenizer, require_transformers
-from headspan.runtime.obstacles import unrunnable
+from headspan.runtime import checkpoint_obstacle
+from headspan.runtime.checkpoint_module import load_module, load_tokenizer, require_transformers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -91,20 +91,20 @@ class RunnableModel:
 
     def linear(self, role: Role, layer: int) -> nn.Module:
         """The module that holds a role's matrix in the running model; fused roles share one."""
-        return self.named(self.stored.role_linear(role, layer).weight.rpartition(".")[0])
+        return self.submodule(self.stored.role_linear(role, layer).weight.rpartition(".")[0])
 
     def entry(self, role: Role, layer: int) -> nn.Module:
         """The module that first reads the stream on a role's behalf: its own matrix, or that of its latent space."""
         latent = self.stack.projections[role].latent
         if latent is None:
             return self.linear(role, layer)
-        return self.named(self.stored.at_layer(latent.linear, layer).weight.rpartition(".")[0])
+        return self.submodule(self.stored.at_layer(latent.linear, layer).weight.rpartition(".")[0])
 
     def attention(self, layer: int) -> nn.Module:
         """The module inside which a layer's softmax is taken."""
-        return self.named(self.stored.role_linear("V", layer).weight.rpartition(".")[0].rpartition(".")[0])
+        return self.submodule(self.stored.role_linear("V", layer).weight.rpartition(".")[0].rpartition(".")[0])
 
-    def named(self, name: str) -> nn.Module:
+    def submodule(self, name: str) -> nn.Module:
         """A module by its name relative to the model's root, as family descriptions spell it."""
         found = self._modules.get(self._prefix + name)
         if found is None:
@@ -163,17 +163,17 @@ def open_runnable(
     """
     checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source, config)
     if dtype not in DTYPES:
-        raise ShapeError(f"dtype {dtype!r} cannot be run in; use {' or '.join(DTYPES)}")
+        raise ArgumentError(f"dtype needs to be {' or '.join(DTYPES)}, found {dtype!r}")
     try:
         place = torch.device(device)
     except RuntimeError as problem:
-        raise ShapeError(f"{device!r} is not a device; write it like cpu, cuda or cuda:1") from problem
-    reason = unrunnable(checkpoint, stack)
+        raise ArgumentError(f"device needs to be like cpu, cuda or cuda:1, found {device!r}") from problem
+    reason = checkpoint_obstacle(checkpoint, stack)
     if reason is not None:
         raise UnsupportedModel(f"'{checkpoint.source}' cannot be run: {reason}")
     stored = checkpoint.stack(stack)
-    module = loaded_module(checkpoint, stored, DTYPES[dtype], place)
-    own, problem_text = (tokenizer, "") if tokenizer is not None else loaded_tokenizer(checkpoint)
+    module = load_module(checkpoint, stored, DTYPES[dtype], place)
+    own, problem_text = (tokenizer, "") if tokenizer is not None else load_tokenizer(checkpoint)
     return RunnableModel(checkpoint, stored, module, own, problem_text)
 
 

@@ -1,4 +1,8 @@
-"""From text or token ids to a checked prompt: tokens that the model can run on, and where each stands in the text."""
+"""Text in and text out: from text or token ids to a checked prompt, and what a causal model writes after it.
+
+A prompt holds tokens that the model can run on, and where each is in the text. A continuation is greedy, or sampled
+from a seed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.runtime.model import RunnableModel
 
 Offsets = tuple[tuple[int, int], ...]
@@ -55,7 +59,7 @@ def encoded(model: RunnableModel, source: str | Sequence[int], truncate: bool = 
     """
     if isinstance(source, str):
         if not source.strip():
-            raise ShapeError("the prompt is empty; give some text, or token ids with --tokens")
+            raise ArgumentError("the prompt is empty; give some text, or token ids with --tokens")
         prompt = _from_text(model, source, special)
     else:
         prompt = _from_ids(model, tuple(source))
@@ -66,21 +70,21 @@ def token_ids(text: str) -> tuple[int, ...]:
     """Token ids from `"1,5,7"` or `"1 5 7"`."""
     parts = text.replace(",", " ").split()
     if not parts or not all(part.isdecimal() and len(part) < 10 for part in parts):
-        raise ShapeError(f"{text!r:.60} is not a list of token ids; write them like 1,5,7")
+        raise ArgumentError(f"{text!r:.60} is not a list of token ids; write them like 1,5,7")
     return tuple(map(int, parts))
 
 
 def _from_text(model: RunnableModel, text: str, special: bool) -> Prompt:
     tokenizer = model.tokenizer
     if tokenizer is None:
-        raise ShapeError(f"{model.tokenizer_problem}; give token ids with --tokens")
+        raise ArgumentError(f"{model.tokenizer_problem}; give token ids with --tokens")
     # verbose=False: a text longer than the context is dealt with here, not by a warning.
     found = tokenizer(
         text, add_special_tokens=special, return_offsets_mapping=tokenizer.is_fast, truncation=False, verbose=False
     )
     ids = tuple(int(each) for each in found["input_ids"])
     if not ids:
-        raise ShapeError("the tokenizer makes no token of this prompt: it drops all its characters")
+        raise ArgumentError("the tokenizer makes no token of this prompt: it drops all its characters")
     _check_known(model, ids)
     offsets = tuple((int(a), int(b)) for a, b in found["offset_mapping"]) if tokenizer.is_fast else None
     marks = tokenizer.get_special_tokens_mask(list(ids), already_has_special_tokens=True)
@@ -89,7 +93,7 @@ def _from_text(model: RunnableModel, text: str, special: bool) -> Prompt:
 
 def _from_ids(model: RunnableModel, ids: tuple[int, ...]) -> Prompt:
     if not ids:
-        raise ShapeError("the prompt is empty; give at least one token id")
+        raise ArgumentError("the prompt is empty; give at least one token id")
     _check_known(model, ids)
     special = set() if model.tokenizer is None else set(model.tokenizer.all_special_ids)
     return Prompt(ids, _texts(model, ids), tuple(each in special for each in ids))
@@ -98,7 +102,7 @@ def _from_ids(model: RunnableModel, ids: tuple[int, ...]) -> Prompt:
 def _check_known(model: RunnableModel, ids: Sequence[int]) -> None:
     wrong = next((each for each in ids if not isinstance(each, int) or not 0 <= each < model.n_tokens), None)
     if wrong is not None:
-        raise ShapeError(f"token {wrong} does not exist; this model has tokens 0..{model.n_tokens - 1}")
+        raise ArgumentError(f"token {wrong} does not exist; this model has tokens 0..{model.n_tokens - 1}")
 
 
 def _texts(model: RunnableModel, ids: Sequence[int]) -> tuple[str, ...]:
@@ -112,7 +116,7 @@ def _within_context(model: RunnableModel, prompt: Prompt, truncate: bool) -> Pro
     if limit is None or len(prompt) <= limit:
         return prompt
     if not truncate:
-        raise ShapeError(
+        raise ArgumentError(
             f"the prompt has {len(prompt)} tokens and the model's context {limit}; shorten it, or cut it with "
             "--truncate"
         )
@@ -120,3 +124,57 @@ def _within_context(model: RunnableModel, prompt: Prompt, truncate: bool) -> Pro
     return Prompt(
         prompt.ids[:limit], prompt.texts[:limit], prompt.special[:limit], prompt.text, offsets, len(prompt) - limit
     )
+
+
+@torch.no_grad()
+def continuation(
+    model: RunnableModel, prompt: Prompt, length: int = 40, temperature: float = 0.0, seed: int = 0
+) -> tuple[int, ...]:
+    """The token ids that the model writes after a prompt.
+
+    Parameters
+    ----------
+    model
+        A causal model with a language-model head.
+    prompt
+        From `encoded`.
+    length
+        How many tokens at most; fewer where the model ends its text or its context is full.
+    temperature
+        0 always takes the likeliest token; above, tokens are drawn from softmax(logits / temperature).
+    seed
+        Fixes the draws.
+    """
+    if not model.writes:
+        raise UnsupportedModel(
+            f"'{model.checkpoint.source}' cannot write on: that takes a causal model with a language-model head"
+        )
+    if length < 1 or not 0.0 <= temperature < float("inf"):
+        raise ArgumentError(
+            f"a continuation needs a length of at least 1 and a temperature >= 0, found {length}, {temperature}"
+        )
+    generator = torch.Generator(model.device).manual_seed(seed)
+    room = length if model.max_context is None else min(length, model.max_context - len(prompt))
+    ends = end_tokens(model)
+    written: list[int] = []
+    given, cache = prompt.tokens.to(model.device), None
+    for _ in range(room):
+        output = model.module(input_ids=given, past_key_values=cache, use_cache=True)
+        token = _next_token(output.logits[0, -1], temperature, generator)
+        if token in ends:
+            break
+        written.append(token)
+        given, cache = torch.tensor([[token]], device=model.device), output.past_key_values
+    return tuple(written)
+
+
+def _next_token(logits: torch.Tensor, temperature: float, generator: torch.Generator) -> int:
+    if temperature == 0.0:
+        return int(logits.argmax())
+    return int(torch.multinomial(torch.softmax(logits.double() / temperature, dim=-1), 1, generator=generator))
+
+
+def end_tokens(model: RunnableModel) -> frozenset[int]:
+    stated = getattr(model.module.config, "eos_token_id", None)
+    ends = stated if isinstance(stated, list) else [stated]
+    return frozenset(each for each in ends if isinstance(each, int))

@@ -19,7 +19,7 @@ from headspan.statistics.permutation import (
 )
 from headspan.statistics.random_spectra import product_edge, random_product_singular_values, random_singular_values
 from headspan.statistics.rank_correlation import mantel, spearman, standard_ranks
-from headspan.statistics.tails import log_beta_tail, log_betainc, prediction_tail
+from headspan.statistics.tails import log_beta_tail, log_betainc, prediction_tail, z_score
 from headspan.statistics.tracy_widom import TW_MEAN, TW_SD, tw_center_scale, tw_log_upper_tail, tw_upper_tail
 
 __all__ = [
@@ -57,4 +57,5 @@ __all__ = [
     "tw_center_scale",
     "tw_log_upper_tail",
     "tw_upper_tail",
+    "z_score",
 ]

@@ -115,3 +115,13 @@ def prediction_tail(z: Values, draws: Values) -> Array:
     """
     tail: Array = special.stdtr(np.asarray(draws) - 1.0, -np.asarray(z) / np.sqrt(1 + 1 / np.asarray(draws)))
     return tail
+
+
+def z_score(value: Values, mean: Values, sd: Values, unit: float = 1.0) -> Array:
+    """(value - mean) / sd; NaN where the null leaves nothing to vary. 0 on average under the null.
+
+    Nothing varies where sd is rounding: below 1e-9 of the mean, or of `unit`, the size that values usually have.
+    """
+    value, mean, sd = (np.asarray(part) for part in (value, mean, sd))
+    varies = sd > 1e-9 * np.maximum(unit, np.abs(mean))
+    return np.where(varies, (value - mean) / np.where(varies, sd, 1.0), np.nan)

@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, ShapeError
+from headspan.lab.ablation import Site
 from headspan.lab.architecture import Architecture
+from headspan.lab.curvature import LossSurface, group_shares, hutchinson_trace, lanczos_extremes, sharpness_row
 from headspan.lab.geometry import group_of, groups
-from headspan.lab.lanczos import hutchinson_trace, lanczos_extremes
+from headspan.lab.landscape import group_sensitivity, loss_along, plateau_at, subspace_sensitivity
 from headspan.lab.model import LabModel
-from headspan.lab.plateau import plateau_at
-from headspan.lab.removal import Site
-from headspan.lab.sensitivity import group_sensitivity, loss_along, subspace_sensitivity
 from headspan.lab.sequences import copying_sequences
-from headspan.lab.sharpness import LossSurface, group_shares, sharpness_row
 from headspan.lab.task import Task
 
 TASK = Task(vocabulary=5, length=8, shortest=2, longest=3, ood_block=3)
@@ -65,7 +63,7 @@ def test_lanczos_is_not_misled_by_a_large_negative_eigenvalue() -> None:
 def test_lanczos_stops_when_the_space_is_exhausted() -> None:
     found = lanczos_extremes(lambda v: 2.0 * v, 30, 10, seeded())
     assert (found.top, found.bottom) == (pytest.approx(2.0), pytest.approx(2.0))
-    with pytest.raises(ShapeError, match="steps of at least 1, found 3 and 0"):
+    with pytest.raises(ArgumentError, match="dimension and steps need to be at least 1, found 3 and 0"):
         lanczos_extremes(lambda v: v, 3, 0, seeded())
 
 
@@ -77,7 +75,7 @@ def test_the_trace_is_exact_for_a_diagonal_and_within_its_error_otherwise() -> N
     assert abs(mean - float(A.trace())) < 4 * error
     offdiagonal = A - torch.diag(A.diagonal())
     assert error == pytest.approx(float((2 * offdiagonal.square().sum()).sqrt()) / 400**0.5, rel=0.2)
-    with pytest.raises(ShapeError, match="at least 2 draws, found 1"):
+    with pytest.raises(ArgumentError, match="draws needs to be at least 2, found 1"):
         hutchinson_trace(lambda v: v, 3, 1, seeded())
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-import headspan
-from headspan.errors import CheckpointError, HeadspanError
+from headspan.checkpoint import open_checkpoint
+from headspan.errors import ArgumentError, CheckpointError
 from headspan.heads.logits import relative_rotation
 from headspan.lab.architecture import Architecture
 from headspan.lab.model import LabModel, dropout_factors
-from headspan.lab.saving import open_model, save_model
-from headspan.lenses import LENSES, obstacles
+from headspan.lab.run_folder import open_model, save_model
+from headspan.lenses.catalog import lenses
+from headspan.lenses.model import open_model as opened
 
 SHAPES = {
     "published": {},
@@ -40,15 +41,15 @@ def model_of(options: dict[str, object]) -> LabModel:
 @torch.no_grad()
 def test_fused_and_open_attention_agree(options: dict[str, object]) -> None:
     model = model_of(options)
-    torch.testing.assert_close(model(TOKENS), model.seen(TOKENS).logits)
+    torch.testing.assert_close(model(TOKENS), model.trace(TOKENS).logits)
 
 
 @by_shape
 @torch.no_grad()
 def test_our_heads_give_the_models_attention(options: dict[str, object], tmp_path: Path) -> None:
     model = model_of(options)
-    heads = headspan.open(save_model(model, tmp_path)).heads()
-    seen = model.seen(TOKENS)
+    heads = open_checkpoint(save_model(model, tmp_path)).heads()
+    seen = model.trace(TOKENS)
     for layer in range(2):
         block, x = heads.layer(layer), seen.reads[layer][:, None]
         b = {role: 0 if block.bias(role) is None else block.bias(role)[0][:, None] for role in "QK"}
@@ -67,43 +68,43 @@ def test_our_heads_give_the_models_attention(options: dict[str, object], tmp_pat
 @torch.no_grad()
 def test_heads_tables_and_norms_rebuild_what_enters_each_layer(options: dict[str, object], tmp_path: Path) -> None:
     model = model_of(options)
-    heads = headspan.open(save_model(model, tmp_path)).heads()
+    heads = open_checkpoint(save_model(model, tmp_path)).heads()
     x = heads.W_E[TOKENS]
     if options.get("positions") == "learned":
         x = x + heads.W_pos[:11]
-    torch.testing.assert_close(x, model.embedded(TOKENS))
+    torch.testing.assert_close(x, model.embed(TOKENS))
     norm = heads.norm(0)
     if options.get("norm") != "none":
         scale = x - x.mean(-1, keepdim=True) if norm.kind == "layernorm" else x
         scale = scale / (scale.square().mean(-1, keepdim=True) + norm.eps).sqrt()
         x = scale * norm.gain + (0 if norm.bias is None else norm.bias)
-    torch.testing.assert_close(x, model.seen(TOKENS).reads[0])
+    torch.testing.assert_close(x, model.trace(TOKENS).reads[0])
     torch.testing.assert_close(heads.W_U, (model.embed_tokens if options.get("tied") else model.lm_head).weight.T)
 
 
 @by_shape
 def test_no_tensor_of_a_checkpoint_is_overlooked(options: dict[str, object], tmp_path: Path) -> None:
-    stored = headspan.open(save_model(model_of(options), tmp_path)).stack()
+    stored = open_checkpoint(save_model(model_of(options), tmp_path)).stack()
     assert stored.unclaimed() == []
     assert stored.missing() == []
 
 
 def test_every_lens_but_none_runs_on_learned_positions(tmp_path: Path) -> None:
-    checkpoint = headspan.open(save_model(model_of(SHAPES["learned-rms-mlp"]), tmp_path))
-    found = obstacles(checkpoint)
-    assert {reason for name, reason in found.items() if not LENSES[name].runs} == {None}
-    reasons = {reason for name, reason in found.items() if LENSES[name].runs}
+    model = opened(save_model(model_of(SHAPES["learned-rms-mlp"]), tmp_path))
+    found = model.skip_reasons()
+    assert {reason for name, reason in found.items() if not lenses()[name].runs} == {None}
+    reasons = {reason for name, reason in found.items() if lenses()[name].runs}
     assert len(reasons) == 1
     assert str(*reasons).startswith("transformers does not know models of the lab; headspan train runs them")
     for name in ("ranks", "affinity", "positions", "spectra"):
-        assert LENSES[name].compute(checkpoint.heads()) is not None
+        assert lenses()[name].function(model).table() is not None
 
 
 def test_a_checkpoint_opens_where_transformers_is_absent(tmp_path: Path) -> None:
     save_model(model_of({}), tmp_path)
     code = (
         "import sys; sys.modules['transformers'] = None\n"
-        f"import headspan; print(tuple(headspan.open({str(tmp_path)!r}).heads().W_Q.shape))"
+        f"import headspan; print(tuple(open_checkpoint({str(tmp_path)!r}).heads().W_Q.shape))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "(2, 1, 16, 16)"
@@ -137,7 +138,7 @@ def test_dropout_draws_from_its_own_generator() -> None:
 def test_what_is_dropped_is_made_up_for_on_average() -> None:
     model = LabModel(Architecture(vocabulary=20, length=12, d_model=16, dropout=0.3))
     ones = torch.ones(200, 500)
-    dropped = model._dropped(ones, torch.Generator().manual_seed(0))
+    dropped = model._drop(ones, torch.Generator().manual_seed(0))
     assert float(dropped.mean()) == pytest.approx(1.0, abs=4 * (0.3 / 0.7 / ones.numel()) ** 0.5)
     assert dropped.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
 
@@ -146,14 +147,14 @@ def test_what_is_dropped_is_made_up_for_on_average() -> None:
     ("options", "message"),
     [
         ({"heads": 3}, r"d_model 64 is not divisible by 3 heads; change one or give --set d_head"),
-        ({"layers": 0}, r"at least 1 for layers, found 0"),
-        ({"d_model": 6, "heads": 2}, r"d_head must be even, found 3"),
-        ({"positions": "alibi"}, r"positions are rotary, learned, none .* found 'alibi'"),
-        ({"dropout": 1.0}, r"0 <= dropout < 1"),
+        ({"layers": 0}, r"layers needs to be at least 1, found 0"),
+        ({"d_model": 6, "heads": 2}, r"d_head needs to be even, .* found 3"),
+        ({"positions": "alibi"}, r"positions needs to be one of rotary, learned, none, found 'alibi'"),
+        ({"dropout": 1.0}, r"dropout needs to be at least 0 and below 1, found 1.0"),
     ],
 )
 def test_an_impossible_shape_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
-    with pytest.raises(HeadspanError, match=message):
+    with pytest.raises(ArgumentError, match=message):
         Architecture(**options)  # type: ignore[arg-type]
 
 
@@ -161,6 +162,6 @@ def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
     factors = dropout_factors(torch.Size([100, 333]), 0.3, torch.Generator().manual_seed(0))
     assert factors.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
     assert float((factors == 0).double().mean()) == pytest.approx(0.3, abs=4 * (0.21 / factors.numel()) ** 0.5)
-    pairs = (factors[:, 1:] == 0) & (factors[:, :-1] == 0)  # neighbours come of one draw, and are independent
+    pairs = (factors[:, 1:] == 0) & (factors[:, :-1] == 0)  # neighbors come of one draw, and are independent
     assert float(pairs.double().mean()) == pytest.approx(0.09, abs=0.01)
     assert float(dropout_factors(torch.Size([64]), 0.999999, torch.Generator().manual_seed(0)).max()) >= 0

@@ -9,8 +9,7 @@ import torch
 from headspan.lab.architecture import Architecture
 from headspan.lab.geometry import ANGLE_PAIRS, DIMS, geometry_row, part_energy
 from headspan.lab.model import LabModel
-from headspan.lab.named_spaces import NamedSpaces, sizes
-from headspan.lab.spectral_split import spectral_split
+from headspan.lab.named_spaces import NamedSpaces, sizes, spectral_split
 from headspan.statistics import random_singular_values
 
 
@@ -81,7 +80,7 @@ def test_energies_are_projections_and_sum_to_one() -> None:
         assert row["bridge_energy"][place, 1] == pytest.approx(expected)
         assert row["bridge_energy"][place].sum() == pytest.approx(1.0)
         assert row["top_in_bridge"][place] == pytest.approx(float((V.T @ directions[:, 0]).square().sum()))
-    assert row["bridge_energy_chance"] == pytest.approx([1 / 32, 14 / 32, 17 / 32])
+    assert row["bridge_energy_null"] == pytest.approx([1 / 32, 14 / 32, 17 / 32])
     assert part_energy(row["bridge_profile"], 1, 14) == pytest.approx(row["bridge_energy"])
 
 

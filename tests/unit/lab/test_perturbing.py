@@ -8,22 +8,24 @@ import numpy as np
 import pytest
 import torch
 
-from headspan.errors import DegenerateSubspace, HeadspanError, ShapeError
-from headspan.lab.ablation import ablation_table, named_bases, over_seeds
+from headspan.errors import ArgumentError, DegenerateSubspace, ShapeError
+from headspan.lab.ablation import Site, ablation_table, named_bases, over_seeds, sites, swap_scores, with_part, without
 from headspan.lab.architecture import Architecture
-from headspan.lab.lengths import length_generalisation
-from headspan.lab.marginal import marginal_accuracy, marginal_losses
+from headspan.lab.curvature import LossSurface
+from headspan.lab.landscape import interpolation
 from headspan.lab.model import LabModel
-from headspan.lab.offsets import layer_offset_shares, offset_share, shuffled_previous_token
-from headspan.lab.plateau import first_above, restarts
-from headspan.lab.position_sparsity import table_sparsity, trained_sparsity
-from headspan.lab.removal import Site, sites, without
-from headspan.lab.scores import accuracy, attention_chance, attention_scores
-from headspan.lab.sensitivity import interpolation
+from headspan.lab.scores import (
+    accuracy,
+    attention_null,
+    attention_scores,
+    layer_offset_shares,
+    length_generalization,
+    offset_share,
+    shuffled_previous_token,
+)
 from headspan.lab.sequences import copying_sequences
-from headspan.lab.sharpness import LossSurface
-from headspan.lab.swapping import swap_scores, swapped
-from headspan.lab.task import Task
+from headspan.lab.task import Task, marginal_accuracy, marginal_losses
+from headspan.lab.training_studies import first_above, restarts, sparsity_after_training, table_sparsity
 from headspan.subspaces import random_subspaces
 from tests.unit.lab.small import tiny_recipe
 from tests.unit.lab.test_named_spaces import model, with_gap
@@ -63,7 +65,7 @@ def test_a_writer_without_a_subspace_writes_nothing_into_it() -> None:
 def test_removals_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ShapeError, match=r"a basis of R\^5 does not fit a stream of 32 dimensions"):
         without(model(), Site("E"), torch.eye(5, dtype=torch.float64))
-    with pytest.raises(HeadspanError, match="there is no layer 2; the model has 2"):
+    with pytest.raises(ArgumentError, match=r"layer needs to be in 0\.\.1, found 2"):
         without(model(), Site("K", 2), BASIS)
     assert [str(site) for site in sites(1)] == ["embedding", "L0 Q", "L0 K", "L0 V", "L0 O"]
 
@@ -120,7 +122,7 @@ def previous_token_model() -> LabModel:
 def test_a_head_made_to_look_one_back_scores_one_and_ignores_tokens() -> None:
     found = previous_token_model()
     with torch.no_grad():
-        score = attention_scores(found.seen(TEST.tokens), TEST)["previous_token"][0, 0]
+        score = attention_scores(found.trace(TEST.tokens), TEST)["previous_token"][0, 0]
     assert float(score) == pytest.approx(1.0, abs=1e-3)
     shuffled = shuffled_previous_token(found, TEST, torch.Generator().manual_seed(0))
     assert float(shuffled[0]) == pytest.approx(1.0, abs=1e-3)
@@ -139,8 +141,8 @@ def test_even_attention_scores_what_is_called_chance() -> None:
         for layer in flat.stack:
             layer.self_attn.q_proj.weight.zero_()
             layer.self_attn.q_proj.bias.zero_()
-        found = attention_scores(flat.seen(TEST.tokens), TEST)
-    chance = attention_chance(TEST)
+        found = attention_scores(flat.trace(TEST.tokens), TEST)
+    chance = attention_null(TEST)
     for name in ("previous_token", "induction"):
         assert found[name].numpy() == pytest.approx(chance[name], rel=1e-5)
 
@@ -157,14 +159,14 @@ def test_accuracy_counts_scored_tokens_only() -> None:
 
 def test_a_swap_takes_the_named_part_and_leaves_the_rest() -> None:
     first, second = model(0), model(1)
-    mixed = swapped(first, second, "L0")
+    mixed = with_part(first, second, "L0")
     for name, parameter in mixed.named_parameters():
         donor = second if name.startswith("layers.0") else first
         assert torch.equal(parameter, donor.get_parameter(name)), name
-    with pytest.raises(HeadspanError, match="the model has no part 'L7'"):
-        swapped(first, second, "L7")
-    with pytest.raises(HeadspanError, match="models of one shape only"):
-        swapped(first, model(1, heads=2), "L0")
+    with pytest.raises(ArgumentError, match="the model has no part 'L7'"):
+        with_part(first, second, "L7")
+    with pytest.raises(ShapeError, match="models of one shape only"):
+        with_part(first, model(1, heads=2), "L0")
     assert swap_scores(first, first, TEST)["before, L0 from after"] == swap_scores(first, first, TEST)["before"]
 
 
@@ -188,17 +190,17 @@ def test_the_best_predictor_without_context_loses_the_entropy() -> None:
     assert losses == pytest.approx({"id": -(p * np.log(p)).sum(), "ood": -np.log(p).mean(), "ood_best": np.log(64)})
     assert (losses["id"], losses["ood"]) == pytest.approx((3.7197, 4.5326), abs=1e-4)
     assert marginal_accuracy(Task())["ood"] == 1 / 64
-    with pytest.raises(HeadspanError, match="is not known in closed form"):
+    with pytest.raises(ArgumentError, match="the marginal law is known for the task copying, not for 'addition'"):
         marginal_losses(Task(kind="addition"))
 
 
 def test_longer_sequences_are_undefined_beyond_a_learned_table() -> None:
-    found = length_generalisation(model(positions="learned"), TASK, (16, 24), count=4)
+    found = length_generalization(model(positions="learned"), TASK, (16, 24), count=4)
     assert 0 <= found[16] <= 1
     assert math.isnan(found[24])
-    assert 0 <= length_generalisation(model(), TASK, (24,), count=4)[24] <= 1
-    with pytest.raises(HeadspanError, match="two blocks of 7 do not fit into 13"):
-        length_generalisation(model(), TASK, (13,))
+    assert 0 <= length_generalization(model(), TASK, (24,), count=4)[24] <= 1
+    with pytest.raises(ArgumentError, match=r"lengths need to be at least 14 \(two blocks\), found 13"):
+        length_generalization(model(), TASK, (13,))
 
 
 def test_restarts_begin_where_they_say_and_see_the_same_data() -> None:
@@ -226,7 +228,7 @@ def test_a_table_on_few_coordinates_is_told_from_a_spread_one() -> None:
 
 
 def test_every_variant_of_the_sparsity_puzzle_trains() -> None:
-    found = trained_sparsity(tiny_recipe(), steps=3)
+    found = sparsity_after_training(tiny_recipe(), steps=3)
     assert list(found) == ["before training", "adamw, gains", "adamw, no gains", "sgd, gains", "sgd, no gains"]
     assert all(1 <= row["positions"] <= 16 for row in found.values())
     assert len({row["positions"] for row in found.values()}) == 5

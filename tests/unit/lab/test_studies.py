@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from headspan.errors import HeadspanError
+from headspan.errors import ArgumentError, HeadspanError
+from headspan.lab.experiment_figures import experiment_figures
 from headspan.lab.session import run_once
 from headspan.lab.study import kept_studies
-from headspan.lab.study_figures import study_figures
 from headspan.lab.study_findings import study_findings
 from headspan.lab.training_studies import keep_study
 from tests.unit.lab.small import tiny_recipe
@@ -32,7 +32,9 @@ def waited(*steps: float) -> xr.Dataset:
 def spread_over(*coordinates: float) -> xr.Dataset:
     """A sparsity study with these participations."""
     columns = {name: (("variant",), list(coordinates)) for name in ("positions", "tokens", "loss")}
-    return xr.Dataset({**columns, "chance": 11.9}, coords={"variant": VARIANTS}, attrs={"d_model": 32, "steps": 9})
+    return xr.Dataset(
+        {**columns, "positions_null": 11.9}, coords={"variant": VARIANTS}, attrs={"d_model": 32, "steps": 9}
+    )
 
 
 def test_a_direction_that_shortens_the_wait_is_called_a_way_out() -> None:
@@ -79,17 +81,17 @@ def test_studies_are_kept_with_the_run_and_drawn(tmp_path: Path) -> None:
     assert list(kept) == ["study_lengths", "study_sparsity"]
     xr.testing.assert_identical(kept["study_sparsity"], made["sparsity"])
     assert made["lengths"]["accuracy"].sel(positions="learned").isnull().values.tolist() == [False, True, True, True]
-    drawn = study_figures(xr.DataTree.from_dict({**kept, "study_plateau": waited(1, 2, 3, 4)}))
+    drawn = experiment_figures(xr.DataTree.from_dict({**kept, "study_plateau": waited(1, 2, 3, 4)}))
     assert list(drawn) == ["Restarts from the plateau", "Sparsity of learned positions", "Longer sequences"]
     np.testing.assert_allclose(drawn["Sparsity of learned positions"].data[0].y, made["sparsity"]["positions"])
     with pytest.raises(HeadspanError, match="the run has no transition to look before; train longer"):
         keep_study("plateau", tmp_path / "run")
-    with pytest.raises(HeadspanError, match="there is no study 'astrology'; studies are plateau, sparsity, lengths"):
+    with pytest.raises(ArgumentError, match="there is no study 'astrology'; studies are plateau, sparsity, lengths"):
         keep_study("astrology", tmp_path / "run")
 
 
 def test_longer_sequences_are_for_copying(tmp_path: Path) -> None:
     recipe = tiny_recipe(kind="addition", steps=4, mlp=8)
     run_once(recipe, tmp_path / "run")
-    with pytest.raises(HeadspanError, match="longer sequences are drawn for copying, not for addition"):
+    with pytest.raises(ArgumentError, match="the study lengths needs the task copying, found addition"):
         keep_study("lengths", tmp_path / "run")

@@ -10,12 +10,18 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from headspan.errors import HeadspanError
-from headspan.lab.addition import SUM, addition_sequences, held_out_pairs
+from headspan.errors import ArgumentError, HeadspanError
 from headspan.lab.recipe import text_recipe
-from headspan.lab.sequences import BURN_IN, copying_sequences
+from headspan.lab.sequences import (
+    BURN_IN,
+    SUM,
+    addition_sequences,
+    copying_sequences,
+    held_out_pairs,
+    text_sequences,
+    text_tokens,
+)
 from headspan.lab.task import Task, token_probabilities
-from headspan.lab.text import text_sequences, text_tokens
 from headspan.lab.trainer import train
 
 TASK = Task()
@@ -125,7 +131,7 @@ def test_a_given_tokenizer_makes_the_tokens_and_fixes_the_vocabulary(tmp_path: P
     assert (recipe.task.vocabulary, recipe.shape.vocabulary) == (6, 6)
     small = {"d_model": 16, "length": 16, "mlp": 8, "ood_block": 7, "shortest": 4, "longest": 6}
     brief = {"steps": 2, "track_every": 2, "sharpness_every": 0, "test_size": 8}
-    trained = train(recipe.changed(**small, **brief))
+    trained = train(recipe.with_settings(**small, **brief))
     assert trained.model.embed_tokens.weight.shape == (6, 16)
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(HeadspanError, match=r"tokenizer '.*broken.json' cannot be read"):
@@ -135,10 +141,10 @@ def test_a_given_tokenizer_makes_the_tokens_and_fixes_the_vocabulary(tmp_path: P
 def test_a_text_that_is_too_short_or_has_unknown_tokens_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "text.txt"
     file.write_bytes(b"short")
-    with pytest.raises(HeadspanError, match="5 tokens; sequences of 64 need at least"):
+    with pytest.raises(ArgumentError, match="5 tokens; sequences of 64 need at least"):
         text_sequences(text_tokens(file), Task(kind="text", vocabulary=256), 1, drawn())
     file.write_bytes(b"z" * 5_000)
-    with pytest.raises(HeadspanError, match="holds token 122, but the vocabulary has 64"):
+    with pytest.raises(ArgumentError, match="holds token 122, but the vocabulary has 64"):
         text_sequences(text_tokens(file), Task(kind="text"), 1, drawn())
     with pytest.raises(HeadspanError, match="cannot be read: No such file"):
         text_tokens(tmp_path / "absent.txt")
@@ -147,16 +153,16 @@ def test_a_text_that_is_too_short_or_has_unknown_tokens_is_refused(tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"longest": 33}, r"a block of 33 does not fit 2 times into 64 positions; use blocks of at most 32"),
-        ({"ood_block": 40}, r"a block of 40 does not fit 2 times"),
-        ({"vocabulary": 1}, r"a vocabulary of 1 leaves nothing to predict"),
-        ({"shortest": 12, "longest": 11}, r"need 2 <= shortest <= longest, found 12 and 11"),
-        ({"distribution": "normal"}, r"there is no distribution 'normal'"),
-        ({"kind": "sorting"}, r"there is no task 'sorting'; tasks are copying, addition, text"),
-        ({"repeats": 1}, r"appears at least 2 times, found 1"),
-        ({"length": 3}, r"needs 4 to 65,536 positions, found 3"),
+        ({"longest": 33}, r"longest needs to be at most 32, to fit 2 times into 64 positions, found 33"),
+        ({"ood_block": 40}, r"ood_block needs to be at least 2 and at most 32, to fit 2 times into 64 positions"),
+        ({"vocabulary": 1}, r"vocabulary needs to be 2 to 1,000,000 tokens, found 1"),
+        ({"shortest": 12, "longest": 11}, r"shortest needs to be 2 to 11 \(longest\), found 12"),
+        ({"distribution": "normal"}, r"distribution needs to be one of zipf, two-level, uniform, found 'normal'"),
+        ({"kind": "sorting"}, r"kind needs to be one of copying, addition, text, found 'sorting'"),
+        ({"repeats": 1}, r"repeats needs to be at least 2, found 1"),
+        ({"length": 3}, r"length needs to be 4 to 65,536 positions, found 3"),
     ],
 )
 def test_an_impossible_task_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
-    with pytest.raises(HeadspanError, match=message):
+    with pytest.raises(ArgumentError, match=message):
         Task(**options)

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-import headspan
-from headspan.errors import HeadspanError
+from headspan.checkpoint import open_checkpoint
+from headspan.errors import ArgumentError, HeadspanError
 from headspan.lab import trainer
-from headspan.lab.dataset import open_track, track_dataset
-from headspan.lab.recipe import PRESETS, Recipe, parsed_settings, preset
-from headspan.lab.run_folder import Progress, Row, RunFolder
-from headspan.lab.session import parsed_seeds, run_once, run_seeds, seeds_summary
+from headspan.lab.recipe import PRESETS, SETTING_TYPES, Recipe, preset
+from headspan.lab.record import Row, open_track, track_dataset
+from headspan.lab.run_folder import Progress, RunFolder
+from headspan.lab.session import parse_seeds, run_once, run_seeds, seeds_summary
+from headspan.lab.settings import parse_settings
 from headspan.lab.trainer import Diverged, train
+from headspan.progress import Step
 from tests.unit.lab.small import tiny_recipe
 
 
@@ -40,12 +42,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(after: int, tmp_path: Path) -> N
     recipe = tiny_recipe(dropout=0.1, sharpness_every=8)
     whole = train(recipe, tmp_path / "whole")
 
-    def kill(step: int, numbers: object) -> None:
-        if step == after:
-            raise Killed
-
     with pytest.raises(Killed):
-        train(recipe, tmp_path / "killed", kill)
+        train(recipe, tmp_path / "killed", _killing(after))
     assert_same(train(recipe, tmp_path / "killed"), whole)
     first, second = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "killed"))
     assert first == second
@@ -59,9 +57,9 @@ def test_a_run_with_falling_rate_resumes_too(tmp_path: Path) -> None:
     assert_same(train(recipe, tmp_path / "run"), whole)
 
 
-def _killing(after: int) -> trainer.View:
-    def kill(step: int, numbers: object) -> None:
-        if step == after:
+def _killing(after: int) -> Step:
+    def kill(name: str, *, done: float | None = None) -> None:
+        if done == after:
             raise Killed
 
     return kill
@@ -179,25 +177,28 @@ def test_checkpoints_along_the_way_open_as_checkpoints(tmp_path: Path) -> None:
     train(tiny_recipe(), tmp_path / "run")
     kept = RunFolder(tmp_path / "run").checkpoints()
     assert list(kept) == [0, 4, 8, 12]
-    assert headspan.open(kept[8]).heads().W_Q.shape == (2, 1, 16, 16)
+    assert open_checkpoint(kept[8]).heads().W_Q.shape == (2, 1, 16, 16)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"steps": 0}, "steps needs to be at least 1, found 0"),
-        ({"seed": -1}, r"a seed is a whole number in 0\.\.\d+, found -1"),
-        ({"learning_rate": 0.0}, "needed a learning rate and eps above 0"),
-        ({"sharpness_every": 6}, "sharpness every 6 steps does not fall on rows every 4 steps"),
-        ({"cooldown": -1}, "cooldown starts from 0, found -1"),
-        ({"lenses_every": -4}, "lenses_every starts from 0, found -4"),
-        ({"optimizer": "lion"}, "optimisers are adamw, sgd, found 'lion'"),
-        ({"colour": 1}, "a recipe has no setting 'colour'; it has batch, "),
+        ({"seed": -1}, r"seed needs to be a whole number in 0\.\.\d+, found -1"),
+        ({"learning_rate": 0.0}, "learning_rate needs to be above 0, found 0.0"),
+        (
+            {"sharpness_every": 6},
+            r"sharpness_every needs to be a multiple of track_every \(4\), or 0 .* found 6",
+        ),
+        ({"cooldown": -1}, "cooldown needs to be at least 0, found -1"),
+        ({"lenses_every": -4}, "lenses_every needs to be at least 0, found -4"),
+        ({"optimizer": "lion"}, "optimizer needs to be one of adamw, sgd, found 'lion'"),
+        ({"color": 1}, "a recipe has no setting 'color'; it has batch, "),
         ({"kind": "text"}, "the task text needs a file"),
     ],
 )
 def test_an_impossible_recipe_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
-    with pytest.raises(HeadspanError, match=message):
+    with pytest.raises(ArgumentError, match=message):
         tiny_recipe(**options)
 
 
@@ -210,7 +211,7 @@ def test_a_device_that_is_not_there_is_refused_before_a_folder_is_made(tmp_path:
 def test_a_recipe_comes_back_from_its_record() -> None:
     for recipe in PRESETS.values():
         assert Recipe.of(recipe.record()) == recipe
-    with pytest.raises(HeadspanError, match="there is no preset 'slow'; presets are default, fast, smoke, published"):
+    with pytest.raises(ArgumentError, match="there is no preset 'slow'; presets are default, fast, smoke, published"):
         preset("slow")
 
 
@@ -223,22 +224,22 @@ def test_the_published_preset_is_the_published_setup() -> None:
 
 
 def test_settings_are_read_in_their_types() -> None:
-    found = parsed_settings(["layers=1", "learning-rate=1e-2", "tied=yes", "positions=learned"])
+    found = parse_settings(["layers=1", "learning-rate=1e-2", "tied=yes", "positions=learned"], SETTING_TYPES)
     assert found == {"layers": 1, "learning_rate": 0.01, "tied": True, "positions": "learned"}
-    with pytest.raises(HeadspanError, match="setting layers needs a value of type int, found 'two'"):
-        parsed_settings(["layers=two"])
-    with pytest.raises(HeadspanError, match="settings are written name=value"):
-        parsed_settings(["layers"])
+    with pytest.raises(ArgumentError, match="layers needs a value of type int, found 'two'"):
+        parse_settings(["layers=two"], SETTING_TYPES)
+    with pytest.raises(ArgumentError, match="settings are written name=value"):
+        parse_settings(["layers"], SETTING_TYPES)
 
 
 def test_seeds_are_read_from_ranges_and_lists() -> None:
-    assert parsed_seeds("0..3, 7") == [0, 1, 2, 3, 7]
+    assert parse_seeds("0..3, 7") == [0, 1, 2, 3, 7]
     for wrong in ("", "3..1", "a", "1...2"):
-        with pytest.raises(HeadspanError, match="seeds"):
-            parsed_seeds(wrong)
+        with pytest.raises(ArgumentError, match="seeds"):
+            parse_seeds(wrong)
 
 
-def test_several_seeds_are_summarised(tmp_path: Path) -> None:
+def test_several_seeds_are_summarized(tmp_path: Path) -> None:
     runs, summary = run_seeds(tiny_recipe(), [0, 2], tmp_path)
     assert summary["seeds"] == [0, 2]
     assert summary["success_rate"] == 0.0

@@ -11,7 +11,7 @@ import xarray as xr
 from headspan.dims import PAIR_DIMS, HeadLabel
 from headspan.lenses import drift
 from headspan.lenses.compare.rewiring import GAINED, LOST, STATUS
-from headspan.lenses.saving import without_nan
+from headspan.storage import without_nan
 
 SCHEMA = "headspan.compare/1"
 EDGE_VALUES = (

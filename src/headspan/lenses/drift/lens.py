@@ -23,9 +23,9 @@ from headspan.heads import HeadBlock, Heads
 from headspan.lenses.drift.matching import require_match
 from headspan.lenses.drift.motion import motion, motion_variables
 from headspan.lenses.drift.perturbation import chance_variables, drift_test, share_test
-from headspan.lenses.similarity.chance import distance_moments
 from headspan.statistics import q_values
 from headspan.subspaces import default_tolerance
+from headspan.subspaces.distance_tables import distance_moments
 
 DOUBLE_WIDTH = 4096
 """Up to this d_model weights are read as float64."""

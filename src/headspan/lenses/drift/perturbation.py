@@ -14,8 +14,7 @@ from scipy import stats  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
 
 from headspan.lenses.drift.motion import Motion, spectrum_ks
-from headspan.lenses.similarity.chance import z_score
-from headspan.statistics import prediction_tail
+from headspan.statistics import prediction_tail, z_score
 from headspan.subspaces import chordal_distance, grassmann_distance
 from headspan.subspaces.random_angles import expected_perturbation_sines, random_perturbation
 

@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from headspan.dims import KV_HEAD, LAYER, ROLES, HeadLabel, Role, head_axis
-from headspan.lenses.saving import without_nan
+from headspan.storage import without_nan
 
 SCHEMA = "headspan.drift/1"
 COLUMNS = (

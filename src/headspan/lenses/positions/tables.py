@@ -11,7 +11,7 @@ import xarray as xr
 
 from headspan.dims import LAYER, ROLES, HeadLabel, Role, head_axis
 from headspan.lenses.grid_rows import grid_rows
-from headspan.lenses.saving import without_nan
+from headspan.storage import without_nan
 
 SCHEMA = "headspan.positions/1"
 TABLE_NAMES = ("rank", "participation_ratio", "stable_rank", "rank_90", "rank_99")

@@ -1,99 +1,72 @@
-"""`headspan similarity`: attention heads as subspaces."""
+"""`headspan similarity`: heads compared as subspaces."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from headspan.cli import arguments as shared
-from headspan.cli.delivery import delivery
-from headspan.cli.figure_files import image_files
+from headspan.command import Command, Option, Rows
+from headspan.lenses.similarity.schema import DISTANCES
 
 if TYPE_CHECKING:
-    import xarray as xr
+    from headspan.result import Result
 
 SHOWN = 10
 COLUMNS = {
-    "label": ("head", "{}"),
+    "head": ("head", "{}"),
     "projection_kernel": ("kernel", "{:.2f}"),
-    "projection_kernel_chance": ("chance", "{:.2f}"),
+    "projection_kernel_null": ("expected", "{:.2f}"),
     "projection_kernel_z": ("z", "{:+.1f}"),
-    "p_value": ("p", "{:.0e}"),
+    "projection_kernel_p": ("p", "{:.0e}"),
     "grassmann": ("Grassmann", "{:.2f}"),
-    "grassmann_chance": ("chance", "{:.2f}"),
+    "grassmann_null": ("expected", "{:.2f}"),
     "smallest_angle": ("angles", "{:.1f}°"),
     "largest_angle": ("to", "{:.1f}°"),
 }
+PAIR_COLUMNS = {
+    "closest_src": ("src", "{}"),
+    "closest_dst": ("dst", "{}"),
+    "closest_distance": ("distance", "{:.2f}"),
+    "closest_distance_null": ("expected", "{:.2f}"),
+    "closest_distance_z": ("z", "{:+.1f}"),
+}
 
-Space = Annotated[
-    str,
-    typer.Option("--space", help="The space of a head: sum (query and key space together), intersection, or qk."),
-]
-Metric = Annotated[
-    str,
-    typer.Option(
-        "--metric",
-        help="Distance of two spaces: grassmann, chordal, projection, fubini-study, binet-cauchy, spectral or "
-        "procrustes.",
-    ),
-]
-Across = Annotated[
-    bool | None,
-    typer.Option(
-        "--across-layers/--within-layers",
-        help="Compare heads of different layers too, or not; by default up to 400 heads.",
-        show_default=False,
-    ),
-]
-
-
-def similarity(
-    model: shared.Model,
-    space: Space = "sum",
-    metric: Metric = "grassmann",
-    across: Across = None,
-    seed: shared.Seed = 0,
-    fold: shared.Fold = "none",
-    memory: shared.Memory = "4GB",
-    output: shared.Output = None,
-    figures: shared.Figures = None,
-    figure_format: shared.FigureFormat = "svg",
-    dark: shared.Dark = False,
-    as_json: shared.AsJSON = False,
-    config: shared.ConfigFile = None,
-    stack: shared.Stack = None,
-) -> None:
-    """Compare heads as subspaces: query against key, head against head, each beside chance."""
-    from headspan.checkpoint import open_checkpoint
-    from headspan.heads.memory import working_memory
-    from headspan.lenses import similarity as lens
-
-    to = delivery("similarity", output, image_files(figures, figure_format, dark), as_json)
-    heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
-    # Maps take seconds, and of all outputs only netCDF and figures hold them.
-    maps = figures is not None or (output is not None and output.suffix == ".nc")
-    result = lens.compute(
-        heads, space=space, metric=metric, across_layers=across, seed=seed, maps=maps, memory=working_memory(memory)
-    )
-    to.deliver(result, lens, _print)
+COMMAND = Command(
+    "Compare heads as subspaces: query space against key space, head against head.",
+    options={
+        "space": Option("The space of a head: sum (query and key space together), intersection, or qk."),
+        "distance": Option(
+            f"Distance of two spaces: {', '.join(DISTANCES[:-1])} or {DISTANCES[-1]}.", names=("--distance", "--metric")
+        ),
+        "across_layers": Option(
+            "Compare heads of different layers too, or not; by default up to 400 heads.",
+            bool,
+            names=("--across-layers/--within-layers",),
+        ),
+        "angle_tolerance": Option("For intersection: the largest angle in radians that counts as common.", float),
+        "qk_rank": Option("For qk: how many singular vectors of each side; by default d_head / 4.", int),
+        "sample_head": Option("The head whose spaces are sampled for a map, such as L4H7.", str),
+        "samples": Option("How many directions of each space are sampled for the map."),
+        "maps": Option("Make maps of heads and directions, for figures and .nc files.", names=("--maps/--no-maps",)),
+    },
+)
 
 
-def _print(result: xr.Dataset) -> None:
-    """The heads whose query and key spaces depart most from chance, and the pairs of heads that are closest."""
-    from headspan.cli.tables import print_columns, print_records
-    from headspan.lenses import similarity as lens
+def prepare(options: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Maps take seconds, and of all outputs only netCDF and figures hold them."""
+    output = given["output"]
+    wanted = given["figures"] is not None or (output is not None and output.suffix == ".nc")
+    return {**options, "maps": options["maps"] and wanted}
 
-    heads = lens.table(result)
+
+def show(result: Result) -> Iterator[Rows | str]:
+    """The heads whose query and key spaces depart most from the null, and the pairs of heads that are closest."""
+    heads = result.table("heads")
     defined = heads[heads["projection_kernel_z"].notna()]
     order = defined["projection_kernel_z"].abs().sort_values(ascending=False, kind="stable").index[:SHOWN]
-    print_columns(
-        f"Query and key spaces furthest from chance, {len(order)} of {len(heads)} heads",
-        COLUMNS,
-        defined.loc[order].to_dict("records"),
-    )
+    title = f"Query and key spaces furthest from the null, {len(order)} of {len(heads)} heads"
+    yield Rows.of_columns(title, COLUMNS, defined.loc[order].to_dict("records"))
     if len(defined) < len(heads):
-        typer.echo(
-            f"{len(heads) - len(defined)} heads have no z-score: no query or key space, or nothing left to chance."
-        )
-    print_records("Closest attention spaces", lens.as_json(result)["closest_pairs"])
+        yield f"{len(heads) - len(defined)} heads have no z-score: no query or key space, or nothing that can vary."
+    pairs = result.table("closest_pairs")
+    yield Rows.of_columns("Closest attention spaces", PAIR_COLUMNS, pairs.head(SHOWN).to_dict("records"))

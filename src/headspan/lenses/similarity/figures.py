@@ -1,4 +1,4 @@
-"""Attention heads as subspaces, drawn: distances by layer, angles beside chance, maps of heads and of directions."""
+"""Attention heads as subspaces, drawn: distances by layer, angles, maps of heads and of directions."""
 
 from __future__ import annotations
 
@@ -8,33 +8,35 @@ import xarray as xr
 from plotly.subplots import make_subplots
 
 from headspan.dims import LAYER, HeadLabel
+from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, LINE, SEQUENTIAL, around_chance, styled
 
 COLUMNS = 4
 SPACES = {"R_Q": "R<sub>Q</sub>", "R_K": "R<sub>K</sub>", "N_Q": "N<sub>Q</sub>", "N_K": "N<sub>K</sub>"}
-BESIDE = "chance %{customdata[0]:.2f}, z = %{customdata[1]:.0f}"
+BESIDE = "expected %{customdata[0]:.2f}, z = %{customdata[1]:.0f}"
 SYMBOLS = ("circle", "square", "diamond", "cross")
 
 
-def figures(result: xr.Dataset) -> dict[str, go.Figure]:
+def figures(result: Result) -> dict[str, go.Figure]:
     """All figures that this result has the numbers for."""
-    drawn = {"Principal angles": angle_histograms(result)}
-    if result.sizes["src_head"] > 1:
-        drawn["Distances within layers"] = distance_heatmaps(result)
-    if "mds" in result:
-        drawn["Map of heads"] = head_maps(result)
-    if "sample_tsne" in result:
-        drawn["Sampled directions"] = direction_maps(result)
+    grid = result.grid()
+    drawn = {"Principal angles": angle_histograms(grid)}
+    if grid.sizes["peer"] > 1:
+        drawn["Distances within layers"] = distance_heatmaps(grid)
+    if "mds" in grid:
+        drawn["Map of heads"] = head_maps(grid)
+    if "sample_tsne" in grid:
+        drawn["Sampled directions"] = direction_maps(grid)
     return drawn
 
 
-def _readable(metric: str) -> str:
-    return "-".join(part.capitalize() for part in metric.split("-"))
+def _readable(distance: str) -> str:
+    return "-".join(part.capitalize() for part in distance.split("-"))
 
 
-def distance_heatmaps(result: xr.Dataset) -> go.Figure:
-    """One panel of head against head per layer, all on one colour scale whose pale middle is the chance value."""
-    layers = [int(layer) for layer in result[LAYER].values]
+def distance_heatmaps(grid: xr.Dataset) -> go.Figure:
+    """One panel of head against head per layer, all on one color scale that is pale at the value expected."""
+    layers = [int(layer) for layer in grid[LAYER].values]
     columns = min(COLUMNS, len(layers))
     rows = -(-len(layers) // columns)
     figure = make_subplots(
@@ -44,14 +46,14 @@ def distance_heatmaps(result: xr.Dataset) -> go.Figure:
         horizontal_spacing=0.035,
         vertical_spacing=0.22 / rows,
     )
-    own = np.eye(result.sizes["src_head"], dtype=bool)
+    own = np.eye(grid.sizes["peer"], dtype=bool)
     for place, layer in enumerate(layers):
-        here = result.isel({LAYER: place})
+        here = grid.isel({LAYER: place})
         panel = go.Heatmap(
             z=np.where(own, np.nan, here["layer_distance"].values),
-            x=result["dst_head"].values,
-            y=result["src_head"].values,
-            customdata=np.stack([here["layer_distance_chance"].values, here["layer_distance_z"].values], axis=-1),
+            x=np.arange(grid.sizes["peer"]),
+            y=grid["head"].values,
+            customdata=np.stack([here["layer_distance_null"].values, here["layer_distance_z"].values], axis=-1),
             hovertemplate=f"L{layer}H%{{y}} and L{layer}H%{{x}}: %{{z:.2f}}<br>{BESIDE}<extra></extra>",
             coloraxis="coloraxis",
             hoverongaps=False,
@@ -67,31 +69,31 @@ def distance_heatmaps(result: xr.Dataset) -> go.Figure:
     for place in range(len(layers)):
         axis = "" if place == 0 else str(place + 1)
         figure.layout[f"yaxis{axis}"].update(scaleanchor=f"x{axis}")
-    figure.update_layout(coloraxis=_chance_colours(result))
-    title = f"{_readable(result.attrs['metric'])} distance of attention spaces, head against head"
-    if result.attrs["n_kv_heads"] < result.sizes["head"]:
+    figure.update_layout(coloraxis=_colors_around_null(grid))
+    title = f"{_readable(grid.attrs['distance'])} distance of attention spaces, head against head"
+    if grid.attrs["n_kv_heads"] < grid.sizes["head"]:
         figure.update_layout(title_subtitle_text="Heads that share a key are near by construction", margin_t=92)
     return styled(figure, title, 90 + 215 * rows)
 
 
-def _chance_colours(result: xr.Dataset) -> dict[str, object]:
-    """A diverging scale with its middle at the chance value, which the colour bar names."""
-    chance = float(result["typical_chance"])
-    if not np.isfinite(chance):
+def _colors_around_null(grid: xr.Dataset) -> dict[str, object]:
+    """A diverging scale with its middle at the value expected under the null, which the color bar names."""
+    expected = float(grid["typical_distance"])
+    if not np.isfinite(expected):
         return {"colorscale": SEQUENTIAL}
-    distances = result["layer_distance"].values
+    distances = grid["layer_distance"].values
     distances = distances[:, ~np.eye(distances.shape[-1], dtype=bool)]
-    return around_chance(float(np.nanmin(distances)), chance, float(np.nanmax(distances)))
+    return around_chance(float(np.nanmin(distances)), expected, float(np.nanmax(distances)))
 
 
-def angle_histograms(result: xr.Dataset) -> go.Figure:
+def angle_histograms(grid: xr.Dataset) -> go.Figure:
     """The four families of query and key angles over all heads, with what random spaces give as a line."""
-    names = [str(name) for name in result["combination"].values]
-    figure = make_subplots(2, 2, subplot_titles=[_pair_title(result, name) for name in names], vertical_spacing=0.16)
+    names = [str(name) for name in grid["combination"].values]
+    figure = make_subplots(2, 2, subplot_titles=[_pair_title(grid, name) for name in names], vertical_spacing=0.16)
     for place, name in enumerate(names):
-        here, where = result.sel(combination=name), (place // 2 + 1, place % 2 + 1)
+        here, where = grid.sel(combination=name), (place // 2 + 1, place % 2 + 1)
         bars = go.Bar(
-            x=result["bin"].values,
+            x=grid["bin"].values,
             y=here["angle_count"].values,
             name="this model",
             marker_color=BLUE,
@@ -100,14 +102,14 @@ def angle_histograms(result: xr.Dataset) -> go.Figure:
             hovertemplate="%{x}°: %{y:.2f} per head<extra>this model</extra>",
         )
         line = go.Scatter(
-            x=result["bin"].values,
-            y=here["angle_count_chance"].values,
+            x=grid["bin"].values,
+            y=here["angle_count_null"].values,
             name="random spaces of the same dimensions",
             mode="lines",
             line={"color": CHANCE, "width": 2.5, "shape": "hvh"},
-            legendgroup="chance",
+            legendgroup="null",
             showlegend=place == 0,
-            hovertemplate="%{x}°: %{y:.2f} per head<extra>chance</extra>",
+            hovertemplate="%{x}°: %{y:.2f} per head<extra>random spaces</extra>",
         )
         figure.add_trace(bars, *where)
         figure.add_trace(line, *where)
@@ -116,22 +118,22 @@ def angle_histograms(result: xr.Dataset) -> go.Figure:
     return styled(figure, "Principal angles of query and key spaces", 620)
 
 
-def _pair_title(result: xr.Dataset, name: str) -> str:
+def _pair_title(grid: xr.Dataset, name: str) -> str:
     first, second = (f"{part[0]}_{part[1]}" for part in name.split("_"))
-    zeros = float(result["forced_zeros"].sel(combination=name))
+    zeros = float(grid["forced_zeros"].sel(combination=name))
     more = f", and {zeros:g} of exactly 0 by dimension" if zeros else ""
     return f"{SPACES[first]} with {SPACES[second]}{more}"
 
 
-def head_maps(result: xr.Dataset) -> go.Figure:
-    """All heads as points, by classical scaling and by t-SNE, coloured by layer."""
-    shares = result["mds_share"].values
-    titles = (f"Classical scaling ({shares[0]:.1%} and {shares[1]:.1%} of the spread)", "t-SNE (neighbours only)")
+def head_maps(grid: xr.Dataset) -> go.Figure:
+    """All heads as points, by classical scaling and by t-SNE, colored by layer."""
+    shares = grid["mds_share"].values
+    titles = (f"Classical scaling ({shares[0]:.1%} and {shares[1]:.1%} of the spread)", "t-SNE (neighbors only)")
     figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.05)
-    layers = np.repeat(result[LAYER].values, result.sizes["head"])
-    labels = [str(HeadLabel(int(layer), int(head))) for layer in result[LAYER].values for head in result["head"].values]
+    layers = np.repeat(grid[LAYER].values, grid.sizes["head"])
+    labels = [str(HeadLabel(int(layer), int(head))) for layer in grid[LAYER].values for head in grid["head"].values]
     for column, name in enumerate(("mds", "tsne"), start=1):
-        points = result[name].values.reshape(-1, 2)
+        points = grid[name].values.reshape(-1, 2)
         dots = go.Scatter(
             x=points[:, 0],
             y=points[:, 1],
@@ -143,7 +145,7 @@ def head_maps(result: xr.Dataset) -> go.Figure:
         )
         figure.add_trace(dots, 1, column)
     _bare_plane(figure)
-    bar = {"title": {"text": "layer"}, "dtick": max(1, result.sizes[LAYER] // 6)}
+    bar = {"title": {"text": "layer"}, "dtick": max(1, grid.sizes[LAYER] // 6)}
     figure.update_layout(coloraxis={"colorscale": SEQUENTIAL, "colorbar": bar})
     return styled(figure, "Heads by the distance of their attention spaces", 460)
 
@@ -155,13 +157,13 @@ def _bare_plane(figure: go.Figure) -> None:
         update(linecolor=LINE)
 
 
-def direction_maps(result: xr.Dataset) -> go.Figure:
+def direction_maps(grid: xr.Dataset) -> go.Figure:
     """Directions sampled from the four spaces of one head, beside random spaces of the same dimensions."""
-    titles = (f"{result.attrs['sample_head']}", "Random spaces of the same dimensions")
+    titles = (f"{grid.attrs['sample_head']}", "Random spaces of the same dimensions")
     figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.05)
-    for column, name in enumerate(("sample_tsne", "sample_tsne_chance"), start=1):
-        for place, space in enumerate(result["subspace"].values):
-            points = result[name].sel(subspace=space).values
+    for column, name in enumerate(("sample_tsne", "sample_tsne_null"), start=1):
+        for place, space in enumerate(grid["subspace"].values):
+            points = grid[name].sel(subspace=space).values
             dots = go.Scatter(
                 x=points[:, 0],
                 y=points[:, 1],

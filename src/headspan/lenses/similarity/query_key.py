@@ -1,38 +1,52 @@
 """One head at a time: how its query space lies to its key space, and how random ones would.
 
-Everything follows from the principal angles theta of R_Q and R_K and the true dimensions p, q: the angles that involve
-the null spaces N_Q and N_K (`null_space_angles`, no basis of a null space is formed), the Grassmann distance, the
-projection kernel PK = sum cos^2 theta with its exact moments and two-sided p-value, and dim(N_Q and N_K together).
-
-Small spaces in a large one are nearly orthogonal by dimension alone: for 64 dimensions in R^768 random angles run from
-57 to 90 degrees. So each number has its chance value beside it, and the four histograms of angles theirs.
+1. Everything follows from the principal angles theta of R_Q and R_K and the true dimensions p, q: the angles that
+   involve the null spaces N_Q and N_K (`null_space_angles`, no basis of a null space is formed), the Grassmann
+   distance, the projection kernel PK = sum cos^2 theta with its exact moments and two-sided p-value, and the dimension
+   of the intersection of N_Q and N_K.
+2. Small spaces in a large one are nearly orthogonal by dimension alone: for 64 dimensions in R^768 random angles run
+   from 57 to 90 degrees. So each number, and each histogram of angles, has its expected value under the null beside it.
+3. The algebra is checked on numbers. For random tokens x_i, x_j the logit is (x_i W_Q + b_Q)(x_j W_K + b_K)^T. Adding
+   to every x_i a vector of N_Q and to every x_j one of N_K, each as long as its token, must change no logit; vectors of
+   the same length from R_Q and R_K do, and random vectors lie between. A null vector is a random one less its part in
+   the read space.
+4. Where the arithmetic is in single precision, its error is measured on a few heads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headspan.lenses.similarity.chance import DRAWS, FEWEST_DRAWS, distance_moments, z_score
-from headspan.statistics import q_values
+from headspan.heads import Heads
+from headspan.heads.precision import double_bases, sampled_places
+from headspan.lenses.similarity.schema import COMBINATIONS
+from headspan.lenses.similarity.spaces import BlockSpaces, SpaceChoice
+from headspan.statistics import q_values, z_score
 from headspan.subspaces import (
+    Subspace,
     grassmann_distance,
     kernel_null_mean,
     kernel_null_variance,
     log_lower_tail,
     log_upper_tail,
     null_space_angles,
+    principal_angles,
+    project,
     random_principal_angles,
     shared_null_dimension,
 )
+from headspan.subspaces.distance_tables import DRAWS, FEWEST_DRAWS, distance_moments
 
-COMBINATIONS = ("RQ_RK", "NQ_NK", "RQ_NK", "NQ_RK")
 BINS = 45
+TOKENS = 16
 Arrays = dict[str, np.ndarray]
+Part = Literal["null", "read", "random"]
 
 
 def _kinds(p: np.ndarray, q: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
@@ -59,7 +73,7 @@ def all_angles(
     -------
     dict
         By combination: RQ_RK, RQ_NK and NQ_RK [n, k], NQ_NK [n, the largest dimension of a null space]. NaN beyond the
-        smaller dimension, and throughout for a head without a query or key space. By chance R_Q, R_K are nearly
+        smaller dimension, and throughout for a head without a query or key space. Under the null R_Q, R_K are nearly
         orthogonal, hence RQ_NK and NQ_RK small, and d - p - q angles of NQ_NK exactly 0.
     """
     defined = (p > 0) & (q > 0)
@@ -69,14 +83,13 @@ def all_angles(
     out["RQ_RK"] = theta
     for p_kind, q_kind, members in _kinds(p, q):
         rows = torch.from_numpy(theta[members, : min(p_kind, q_kind)])
-        null = null_space_angles(rows, d, p_kind, q_kind)
-        for name, angles in (("NQ_NK", null.null_null), ("RQ_NK", null.row_null), ("NQ_RK", null.null_row)):
+        for name, angles in _by_name(rows, d, p_kind, q_kind).items():
             out[name][members, : angles.shape[-1]] = angles.numpy()
     return out
 
 
 def scores(theta: Float[np.ndarray, "n k"], p: Int[np.ndarray, " n"], q: Int[np.ndarray, " n"], d: int) -> Arrays:
-    """Grassmann distance and projection kernel of R_Q and R_K, each with mean, sd and z by chance, and p-values.
+    """Grassmann distance and projection kernel of R_Q and R_K, the kernel with moments under the null and p-values.
 
     The p-value is two-sided, min(1, 2 min(lower, upper)), of the kernel under independent Haar spaces, from the fitted
     Beta law of `subspaces.kernel_null`; it may underflow to 0, its logarithm does not. NaN where a dimension is 0.
@@ -87,41 +100,39 @@ def scores(theta: Float[np.ndarray, "n k"], p: Int[np.ndarray, " n"], q: Int[np.
     tail = torch.minimum(log_lower_tail(kernel, P, Q, d), log_upper_tail(kernel, P, Q, d))
     log_p = (tail + np.log(2)).clamp(max=0.0)
     return {
-        "grassmann": grassmann_distance(angles).numpy(),
         "projection_kernel": kernel.numpy(),
-        "projection_kernel_chance": kernel_null_mean(P, Q, d).numpy(),
-        "projection_kernel_sd": kernel_null_variance(P, Q, d).sqrt().numpy(),
-        "log_p_value": log_p.numpy(),
-        "p_value": log_p.exp().numpy(),
+        "projection_kernel_null": kernel_null_mean(P, Q, d).numpy(),
+        "projection_kernel_null_sd": kernel_null_variance(P, Q, d).sqrt().numpy(),
+        "projection_kernel_log_p": log_p.numpy(),
+        "projection_kernel_p": log_p.exp().numpy(),
+        "grassmann": grassmann_distance(angles).numpy(),
     }
 
 
-def grassmann_chance(
-    p: Int[np.ndarray, " n"], q: Int[np.ndarray, " n"], d: int, k: int, draws: int, seed: int
-) -> Arrays:
-    """By chance: each angle's mean `angles_chance` [n, k], and mean and sd of the Grassmann distance [n]."""
-    out: Arrays = {"angles_chance": np.full((len(p), k), np.nan)}
-    out |= {name: np.full(len(p), np.nan) for name in ("grassmann_chance", "grassmann_sd")}
+def grassmann_null(p: Int[np.ndarray, " n"], q: Int[np.ndarray, " n"], d: int, k: int, draws: int, seed: int) -> Arrays:
+    """Under the null: each angle's mean [n, k], and mean and sd of the Grassmann distance [n]."""
+    out: Arrays = {"angles_RQ_RK_null": np.full((len(p), k), np.nan)}
+    out |= {name: np.full(len(p), np.nan) for name in ("grassmann_null", "grassmann_null_sd")}
     for p_kind, q_kind, members in _kinds(p, q):
         angles = random_principal_angles(d, p_kind, q_kind, draws, seed)
-        out["angles_chance"][members, : angles.shape[-1]] = angles.mean(0).numpy()
+        out["angles_RQ_RK_null"][members, : angles.shape[-1]] = angles.mean(0).numpy()
         moments = distance_moments("grassmann", d, p_kind, q_kind, 0, draws, seed)
-        out["grassmann_chance"][members], out["grassmann_sd"][members] = moments
+        out["grassmann_null"][members], out["grassmann_null_sd"][members] = moments
     return out
 
 
 def null_dimensions(
     theta: Float[np.ndarray, "n k"], p: Int[np.ndarray, " n"], q: Int[np.ndarray, " n"], d: int, tolerance: float
 ) -> Arrays:
-    """dim(N_Q and N_K together) [n], and max(0, d - p - q), its value by chance."""
+    """Dimension of the intersection of N_Q and N_K [n], and max(0, d - p - q), its value under the null."""
     shared = d - np.maximum(p, q)
     for p_kind, q_kind, members in _kinds(p, q):
         rows = torch.from_numpy(theta[members, : min(p_kind, q_kind)])
         shared[members] = shared_null_dimension(rows, d, p_kind, q_kind, tolerance).numpy()
-    return {"shared_null_dimension": shared, "shared_null_dimension_chance": np.maximum(0, d - p - q)}
+    return {"shared_null_dimension": shared, "shared_null_dimension_null": np.maximum(0, d - p - q)}
 
 
-def chance_draws(p: np.ndarray, q: np.ndarray) -> int:
+def null_draws(p: np.ndarray, q: np.ndarray) -> int:
     """How many draws each pair of dimensions gets: fewer where many differ."""
     return max(FEWEST_DRAWS, min(DRAWS, 16 * DRAWS // max(1, len(list(_kinds(p, q))))))
 
@@ -137,7 +148,7 @@ def angle_counts(
     """Histograms of the four families of angles, in angles per head, beside those of random spaces.
 
     Angles that the dimensions force to be 0 are counted apart (`forced_zeros`, the mean per head), or they would dwarf
-    all others: 640 of 704 for the null spaces of GPT-2. Returns `angle_count` and `angle_count_chance`
+    all others: 640 of 704 for the null spaces of GPT-2. Returns `angle_count` and `angle_count_null`
     [combination, bin], `forced_zeros` [combination].
     """
     n = max(1, int(((p > 0) & (q > 0)).sum()))
@@ -151,7 +162,7 @@ def angle_counts(
             counts[row] += _histogram(angles[name][members], forced[name]) / n
             random[row] += _histogram(drawn[name].numpy(), forced[name]) * len(members) / draws / n
             zeros[row] += forced[name] * len(members) / n
-    return {"angle_count": counts, "angle_count_chance": random, "forced_zeros": zeros}
+    return {"angle_count": counts, "angle_count_null": random, "forced_zeros": zeros}
 
 
 def _by_name(theta: Tensor, d: int, p: int, q: int) -> dict[str, Tensor]:
@@ -177,9 +188,79 @@ def _histogram(angles: np.ndarray, forced: int) -> np.ndarray:
 
 
 def departures(theta: np.ndarray, p: np.ndarray, q: np.ndarray, d: int, seed: int) -> Arrays:
-    """`scores` and `grassmann_chance` together, with z-scores and false-discovery rates over all heads."""
-    out = scores(theta, p, q, d) | grassmann_chance(p, q, d, theta.shape[-1], chance_draws(p, q), seed)
+    """`scores` and `grassmann_null` together, with z-scores and false-discovery rates over all heads."""
+    out = scores(theta, p, q, d) | grassmann_null(p, q, d, theta.shape[-1], null_draws(p, q), seed)
     for name in ("grassmann", "projection_kernel"):
-        out[f"{name}_z"] = z_score(out[name], out[f"{name}_chance"], out[f"{name}_sd"])
-    out["q_value"] = q_values(out["p_value"])
+        out[f"{name}_z"] = z_score(out[name], out[f"{name}_null"], out[f"{name}_null_sd"])
+    out["projection_kernel_q"] = q_values(out["projection_kernel_p"])
     return out
+
+
+def _added(noise: Tensor, S: Subspace, part: Part, length: Tensor) -> Tensor:
+    """The part of `noise` in the space or across it, scaled to `length`; NaN if that part is empty."""
+    inside = project(noise, S)
+    vector = {"null": noise - inside, "read": inside, "random": noise.expand_as(inside)}[part]
+    room = {"null": S.ambient - S.rank, "read": S.rank, "random": torch.full_like(S.rank, S.ambient)}[part]
+    vector = vector * (length / vector.norm(dim=-1, keepdim=True))
+    return torch.where((room > 0)[..., None, None], vector, torch.nan)
+
+
+def logit_changes(
+    heads: Heads, spaces: BlockSpaces, key: Subspace, generator: torch.Generator
+) -> dict[str, Float[Tensor, "layer head"]]:
+    """Relative change ||A' - A||_F / ||A||_F of the logits A of random tokens.
+
+    Parameters
+    ----------
+    heads, spaces
+        The heads and the spaces of one block.
+    key
+        Key spaces per query head.
+    generator
+        Draws tokens and what is added to them.
+
+    Returns
+    -------
+    dict
+        "null": 0 up to rounding; "read": > 0; "random": what a random vector of the same length changes, for
+        comparison. NaN for a head without logits, or without a null space.
+    """
+    d, like = heads.d_model, spaces.W_Q
+    x_i, x_j, u, v = (torch.randn(TOKENS, d, generator=generator, dtype=torch.float64).to(like) for _ in range(4))
+    W_K = heads.per_query_head(spaces.W_K)
+    b_K = None if spaces.key_bias is None else heads.per_query_head(spaces.key_bias)
+
+    def logits(queries: Tensor, keys: Tensor) -> Tensor:
+        q, k = queries @ spaces.W_Q, keys @ W_K
+        q = q if spaces.query_bias is None else q + spaces.query_bias[..., None, :]
+        k = k if b_K is None else k + b_K[..., None, :]
+        return q @ k.mT
+
+    plain = logits(x_i, x_j)
+    defined = (spaces.query.rank > 0) & (key.rank > 0)
+    size = torch.where(defined, torch.linalg.matrix_norm(plain), torch.nan)
+    changes: dict[str, Tensor] = {}
+    parts: tuple[Part, ...] = ("null", "read", "random")
+    for part in parts:
+        more_i = _added(u, spaces.query, part, x_i.norm(dim=-1, keepdim=True))
+        more_j = _added(v, key, part, x_j.norm(dim=-1, keepdim=True))
+        changes[part] = torch.linalg.matrix_norm(logits(x_i + more_i, x_j + more_j) - plain) / size
+    return changes
+
+
+def angle_error(
+    heads: Heads, choice: SpaceChoice, theta: Float[np.ndarray, "layer head angle"]
+) -> dict[str, float | int]:
+    """Largest difference in radians of a sampled head's angles from those in double precision, and how many heads.
+
+    Nothing where the arithmetic is in double precision already.
+    """
+    if choice.dtype == torch.float64:
+        return {}
+    group, places = heads.n_heads // heads.n_kv_heads, sampled_places(heads, "Q")
+    query = double_bases(heads, "Q", places, choice.tolerance)
+    key = double_bases(heads, "K", [(layer, head // group) for layer, head in places], choice.tolerance)
+    exact = principal_angles(query, key).cpu().numpy()
+    difference = np.abs(np.stack([theta[place] for place in places]) - exact[:, : theta.shape[-1]])
+    largest = float(np.nanmax(difference)) if np.isfinite(difference).any() else np.nan
+    return {"float32_error": largest, "float32_error_heads": len(places)}

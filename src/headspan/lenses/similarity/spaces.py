@@ -3,15 +3,19 @@
 R_Q and R_K are the column spans of W_Q and W_K in R^d_model. An attention logit depends on the query token only through
 R_Q and on the key token only through R_K, so a head as a whole is described by one of:
 
-sum           R_Q + R_K: every direction that matters to the head on either side, 2 d_head of them by chance.
-intersection  R_Q and R_K in common, up to an angle; none by chance while 2 d_head <= d_model.
+sum           R_Q + R_K: every direction that matters to the head on either side, 2 d_head of them for random weights.
+intersection  R_Q and R_K in common, up to an angle; none for random weights while 2 d_head <= d_model.
 qk            the span of the leading singular vectors of W_QK = W_Q W_K^T on both sides: the part of the sum that
               carries the largest logits. W_QK is never formed.
+
+Spaces are made for blocks of layers within a memory budget. For distances across layers all of them are kept: in
+memory, or in a scratch file if there are too many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
@@ -19,14 +23,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headspan.errors import MemoryBudgetError, ShapeError
+from headspan.errors import ArgumentError, MemoryBudgetError
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.logits import bilinear_factors
 from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import computing_dtype
 from headspan.subspaces import Factored, Subspace, default_tolerance, intersection, orthonormal_basis, subspace_sum
+from headspan.subspaces.slabs import ScratchSlabs, scratch_slabs
 
-SPACES = ("sum", "intersection", "qk")
 COPIES = 8
 """Arrays as large as a basis of a sum that making one takes, over a little."""
 
@@ -38,7 +42,7 @@ class SpaceChoice:
     Parameters
     ----------
     space
-        One of SPACES.
+        "sum", "intersection" or "qk".
     tolerance
         Relative size below which a singular value counts as zero.
     angle_tolerance
@@ -65,11 +69,9 @@ def space_choice(
     heads: Heads, space: str, tolerance: float | None, angle_tolerance: float | None, qk_rank: int | None
 ) -> SpaceChoice:
     """The choice with its defaults filled in; refused where it does not fit these heads."""
-    if space not in SPACES:
-        raise ShapeError(f"space {space!r} is unknown; it is one of {', '.join(SPACES)}")
     rank = max(1, heads.d_head // 4) if qk_rank is None else qk_rank
     if not 1 <= rank <= heads.d_head:
-        raise ShapeError(f"qk_rank needs to be in 1..{heads.d_head} (d_head), found {rank}")
+        raise ArgumentError(f"qk_rank={rank} is out of range; it is in 1..{heads.d_head} (d_head)")
     return SpaceChoice(
         space=space,
         tolerance=default_tolerance(heads.d_model, heads.dtype) if tolerance is None else tolerance,
@@ -193,3 +195,48 @@ def _leading_space(A: Tensor, B: Tensor, choice: SpaceChoice) -> Subspace:
     sides = (U[..., :r], Vh[..., :r, :].mT)
     query, key = (Subspace(side * kept[..., None, :].to(side.dtype), rank) for side in sides)
     return subspace_sum(query, key, choice.tolerance)
+
+
+class KeptSpaces:
+    """Spaces that are added one batch after the other and handed out by ranges, `at_once` of them at most."""
+
+    def __init__(self, rows: Tensor | ScratchSlabs, at_once: int) -> None:
+        self._rows, self.at_once = rows, at_once
+        self._ranks: list[Tensor] = []
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What they take on the disk."""
+        if isinstance(self._rows, Tensor):
+            return 0
+        n, p, d = self._rows.shape
+        return n * p * d * self._rows.dtype.itemsize
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ranks))
+
+    def add(self, S: Subspace) -> None:
+        """The spaces of the next heads."""
+        start, rows = len(self), S.basis.mT
+        if isinstance(self._rows, Tensor):
+            self._rows[start : start + len(rows)] = rows
+        else:
+            self._rows.append(rows)
+        self._ranks.append(S.rank)
+
+    def members(self, start: int, stop: int) -> Subspace:
+        """Some of them, by their number."""
+        rows = self._rows[start:stop] if isinstance(self._rows, Tensor) else self._rows.members(start, stop)
+        return Subspace(rows.mT, torch.cat(self._ranks)[start:stop])
+
+
+@contextmanager
+def kept_spaces(heads: Heads, choice: SpaceChoice, memory: int | str) -> Iterator[KeptSpaces]:
+    """Room for all attention spaces: in memory if it is a third of the budget at most and leaves enough for a layer."""
+    n, p, d = shape = (heads.n_layers * heads.n_heads, choice.columns(heads), heads.d_model)
+    budget, one = memory_bytes(memory), p * d * choice.dtype.itemsize
+    if n * one <= min(budget // 3, budget * 2 // 3 - sum(layer_bytes(heads, choice))):
+        yield KeptSpaces(torch.empty(shape, dtype=choice.dtype, device=heads.device), at_once=n)
+        return
+    with scratch_slabs(shape, height=p, dtype=choice.dtype, device=heads.device) as file:
+        yield KeptSpaces(file, at_once=max(1, budget // 6 // one))  # two ranges of them are held at a time

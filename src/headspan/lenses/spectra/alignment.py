@@ -1,7 +1,7 @@
 r"""Whether a head's queries and keys look for the same thing: trace and symmetric part of W_QK = A B^T.
 
 The trace is the sum over head features of <a_i, b_i>: for tokens of unit covariance it is the mean logit of a token
-with itself, less that with others. What it is worth depends on what it would be by chance:
+with itself, less that with others. There are two nulls:
 
 - factors: A and B keep their singular values and get independent random singular vectors. Mean 0, standard deviation
   |A|_F |B|_F / sqrt(d r), exactly. Not N(0, 1), and not a function of how the two spectra are ordered.
@@ -9,21 +9,25 @@ with itself, less that with others. What it is worth depends on what it would be
   |W_QK|_F / sqrt(d), exactly. It does not change if A and B are scaled against each other, A -> A G, B -> B G^-T.
 
 |trace| is at most the nuclear norm, reached when left and right singular vectors agree. The symmetric part holds the
-share (1 + tr(W^2) / |W|^2) / 2 of the energy, (1 + 1/d) / 2 by chance with standard deviation 1 / (sqrt(2) d); its
+share (1 + tr(W^2) / |W|^2) / 2 of the energy; expected are (1 + 1/d) / 2 with standard deviation 1 / (sqrt(2) d). Its
 eigenvalues are positive along features that attract like to like, negative along those where like repels like.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import xarray as xr
 from scipy import special  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
 
+from headspan.dims import HEAD, LAYER
 from headspan.heads import Heads
 from headspan.statistics import q_values
 from headspan.subspaces import symmetric_eigenvalues
 
 Arrays = dict[str, np.ndarray]
+NULLS = ("factors", "product")
+PER_HEAD = (LAYER, HEAD)
 
 
 def block_alignment(A: Tensor, B: Tensor) -> Arrays:
@@ -39,13 +43,13 @@ def block_alignment(A: Tensor, B: Tensor) -> Arrays:
     }
 
 
-def alignment_variables(heads: Heads, sums: Arrays, values: np.ndarray) -> Arrays:
-    """Alignment of every head with both nulls, from the sums and the singular values of W_QK.
+def alignment_nodes(heads: Heads, sums: Arrays, values: np.ndarray) -> dict[str, xr.Dataset]:
+    """Alignment of every head under both nulls, and of every layer, from the sums and the singular values of W_QK.
 
     In cross-attention queries and keys read different streams, whose directions have nothing to do with one another:
     trace and symmetric part are undefined there, NaN.
     """
-    d, r = heads.d_model, heads.d_head
+    d, r, nuclear = heads.d_model, heads.d_head, values.sum(-1)
     energy = (values**2).sum(-1)
     one_stream = np.where(heads.stack.reads_memory | (energy == 0), np.nan, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -53,44 +57,46 @@ def alignment_variables(heads: Heads, sums: Arrays, values: np.ndarray) -> Array
         sd_factors = sums["norm_A"] * sums["norm_B"] / np.sqrt(d * r) * one_stream
         sd_product = np.sqrt(energy / d) * one_stream
         symmetric = 0.5 * (1 + sums["trace_of_square"] / energy) * one_stream
-        positive = 0.5 * (1 + trace / sums["symmetric_nuclear"])
-        out = {
+        per_head = {
             "trace": trace,
-            "trace_sd": sd_factors,
-            "trace_z": trace / sd_factors,
-            "trace_sd_product": sd_product,
-            "trace_z_product": trace / sd_product,
-            "nuclear_norm": values.sum(-1),
-            "trace_share": trace / values.sum(-1),
-            "trace_share_sd": sd_product / values.sum(-1),
+            "nuclear_norm": nuclear,
+            "trace_share": trace / nuclear,
+            "trace_share_null_sd": sd_product / nuclear,
             "symmetric_share": symmetric,
             "skew_share": 1 - symmetric,
-            "positive_mass": positive,
-            "positive_mass_sd": sd_product / (2 * sums["symmetric_nuclear"]),
+            "positive_mass": 0.5 * (1 + trace / sums["symmetric_nuclear"]),
+            "positive_mass_null_sd": sd_product / (2 * sums["symmetric_nuclear"]),
         }
-    out["p_value"] = special.erfc(np.abs(out["trace_z"]) / np.sqrt(2))
-    out["q_value"] = q_values(out["p_value"])
-    return out
-
-
-def alignment_chance(d: int) -> dict[str, float]:
-    """What each alignment variable is by chance, where that is one number for all heads."""
-    share, sd = 0.5 * (1 + 1 / d), 1 / (np.sqrt(2) * d)
+        spread = np.stack([sd_factors, sd_product])
+        z = trace / spread
+    p = _two_sided(z)
+    tested = {"trace_null_sd": spread, "trace_z": z, "trace_p": p, "trace_q": np.stack([q_values(each) for each in p])}
+    share, coords = 0.5 * (1 + 1 / d), {LAYER: list(heads.layers)}
+    variables: dict[str, object] = {name: (PER_HEAD, array) for name, array in per_head.items()}
+    variables |= {name: (("null", *PER_HEAD), array) for name, array in tested.items()}
+    variables |= {"trace_null": 0.0, "trace_share_null": 0.0, "positive_mass_null": 0.5}
+    variables |= {"symmetric_share_null": share, "symmetric_share_null_sd": float(1 / (np.sqrt(2) * d))}
+    variables["skew_share_null"] = 1 - share
     return {
-        "trace_chance": 0.0,
-        "trace_share_chance": 0.0,
-        "symmetric_share_chance": share,
-        "symmetric_share_sd": float(sd),
-        "skew_share_chance": 1 - share,
-        "positive_mass_chance": 0.5,
+        "alignment": xr.Dataset(variables, coords={**coords, "null": list(NULLS)}),
+        "layer": xr.Dataset(_layer_variables(trace, sd_factors), coords=coords),
     }
 
 
-def layer_alignment(variables: Arrays) -> Arrays:
+def _two_sided(z: np.ndarray) -> np.ndarray:
+    p: np.ndarray = special.erfc(np.abs(z) / np.sqrt(2))
+    return p
+
+
+def _layer_variables(trace: np.ndarray, sd: np.ndarray) -> dict[str, object]:
     """The trace of a whole layer: that of its heads, added up. Under the null heads are independent: variances add."""
-    known = np.where(np.isnan(variables["trace"]).all(-1), np.nan, 1.0)
-    trace = np.nansum(variables["trace"], axis=-1) * known
-    sd = np.sqrt(np.nansum(variables["trace_sd"] ** 2, axis=-1)) * known
+    defined = ~np.isnan(trace)
+    known = np.where(defined.any(-1), 1.0, np.nan)
+    total = np.nansum(trace, axis=-1) * known
+    spread = np.sqrt(np.nansum(sd**2, axis=-1)) * known
     with np.errstate(invalid="ignore", divide="ignore"):
-        z = trace / sd
-    return {"trace": trace, "trace_sd": sd, "trace_z": z, "p_value": special.erfc(np.abs(z) / np.sqrt(2))}
+        z = total / spread
+    arrays = {"trace": total, "trace_null_sd": spread, "trace_z": z, "trace_p": _two_sided(z)}
+    return {name: ((LAYER,), array) for name, array in {**arrays, "heads_defined": defined.sum(-1)}.items()} | {
+        "trace_null": 0.0
+    }

@@ -2,104 +2,74 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from headspan.cli import arguments as shared
-from headspan.cli.delivery import delivery
-from headspan.cli.figure_files import image_files
+from headspan.command import Command, Option, Printed, Rows
 
 if TYPE_CHECKING:
-    import xarray as xr
+    from headspan.result import Result
 
 SHOWN = 10
+COMMAND = Command(
+    "Compare the singular values of every weight matrix with those of random matrices.",
+    options={
+        "matrices": Option(
+            "Matrices such as W_Q,W_QK,W_E; everything there is by default.", str, ("--matrices", "--matrix")
+        ),
+        "init": Option(
+            'Initialization to compare with: "xavier", "config" or a number; by default the config\'s.', str
+        ),
+        "power_law": Option("Also fit power laws to the tails (needs the package powerlaw).", bool),
+    },
+)
 MATRIX_COLUMNS = {
-    "matrix": "{kind}",
+    "matrix": "{matrix}",
     "n": "{n}",
     "shape": "{shape}",
     "energy": "{energy_ratio:.3g}",
-    "stable": "{stable_rank:.1f} ({stable_rank_chance:.1f})",
-    "effective": "{effective_rank:.0f} ({effective_rank_chance:.0f})",
-    "KS": "{ks:.2f} ({ks_chance:.2f})",
+    "stable rank": "{stable_rank:.1f} ({stable_rank_null:.1f})",
+    "effective rank": "{effective_rank:.0f} ({effective_rank_null:.0f})",
+    "KS": "{ks:.2f} ({ks_null:.2f})",
     "spikes": "{spikes:.1f}",
 }
 HEAD_COLUMNS = {
-    "label": ("head", "{}"),
+    "head": ("head", "{}"),
     "trace": ("trace", "{:.3g}"),
-    "trace_sd": ("sd", "{:.2g}"),
+    "trace_null_sd": ("sd", "{:.2g}"),
     "trace_z": ("z", "{:+.1f}"),
-    "trace_z_product": ("z (product)", "{:+.1f}"),
+    "product_z": ("z (product)", "{:+.1f}"),
     "trace_share": ("of nuclear norm", "{:+.2f}"),
     "symmetric_share": ("symmetric", "{:.3f}"),
     "positive_mass": ("positive", "{:.2f}"),
 }
 
-Matrices = Annotated[
-    str | None,
-    typer.Option("--matrix", help="Matrices such as W_Q,W_QK,W_E; everything there is by default.", show_default=False),
-]
-Initialisation = Annotated[
-    str | None,
-    typer.Option(
-        "--init",
-        help='Initialisation to compare with: "xavier", "config" or a number; by default what the config says.',
-        show_default=False,
-    ),
-]
-PowerLaw = Annotated[
-    bool, typer.Option("--power-law", help="Also fit power laws to the tails (needs the package powerlaw).")
-]
 
-
-def spectra(
-    model: shared.Model,
-    matrix: Matrices = None,
-    init: Initialisation = None,
-    power_law: PowerLaw = False,
-    seed: shared.Seed = 0,
-    fold: shared.Fold = "none",
-    memory: shared.Memory = "4GB",
-    delta: shared.Delta = 0,
-    output: shared.Output = None,
-    figures: shared.Figures = None,
-    figure_format: shared.FigureFormat = "svg",
-    dark: shared.Dark = False,
-    as_json: shared.AsJSON = False,
-    config: shared.ConfigFile = None,
-    stack: shared.Stack = None,
-) -> None:
-    """Compare the singular values of every weight matrix with those of random ones."""
-    from headspan.checkpoint import open_checkpoint
-    from headspan.heads.memory import working_memory
-    from headspan.lenses import spectra as lens
-
-    to = delivery("spectra", output, image_files(figures, figure_format, dark), as_json)
-    heads = open_checkpoint(model, config).heads(stack=stack).refolded(fold)
-    result = lens.compute(
-        heads, matrices=matrix, delta=delta, init=init, power_law=power_law, seed=seed, memory=working_memory(memory)
-    )
-    to.deliver(result, lens, _print)
-
-
-def _print(result: xr.DataTree) -> None:
+def show(result: Result) -> Printed:
     """One line per kind of matrix, means over all of it, and the heads whose queries and keys align most."""
-    from headspan.cli.tables import print_columns, print_table
-    from headspan.lenses import spectra as lens
-
-    print_table(
-        f"Means over all matrices of a kind, random ones in brackets; init: {result.attrs['init']}",
+    yield Rows(
+        f"Means over all matrices of a kind (expected of random ones in brackets); init: {result.attrs['init']}",
         list(MATRIX_COLUMNS),
-        [[form.format(**row) for form in MATRIX_COLUMNS.values()] for row in lens.kind_means(result)],
+        [[form.format(**row) for form in MATRIX_COLUMNS.values()] for row in kind_means(result)],
     )
-    heads = lens.alignment_table(result)
     if result.attrs["alignment"] != "computed":
-        typer.echo(f"Base alignment {result.attrs['alignment']}")
+        yield f"Base alignment {result.attrs['alignment']}"
         return
+    heads = result.table("heads").assign(product_z=result.table("heads", null="product")["trace_z"])
     order = heads["trace_z"].abs().sort_values(ascending=False, kind="stable").dropna().index[:SHOWN]
-    print_columns(
-        f"Base alignment furthest from chance, {len(order)} of {len(heads)} heads "
-        f"(symmetric by chance {float(result['alignment']['symmetric_share_chance']):.3f}, positive 0.50)",
+    null = float(result["alignment"].symmetric_share_null)
+    expected = f"expected: symmetric {null:.3f}, positive 0.50"
+    yield Rows.of_columns(
+        f"Base alignment furthest from 0, {len(order)} of {len(heads)} heads ({expected})",
         HEAD_COLUMNS,
         heads.loc[order].to_dict("records"),
     )
+
+
+def kind_means(result: Result) -> list[dict[str, object]]:
+    """One row per kind: how many matrices it has, their shape, and the means of what summarizes them."""
+    means = []
+    for kind, rows in result.table("matrices").groupby("matrix", sort=False):
+        shape = f"{int(rows['rows'].iloc[0])}x{int(rows['columns'].iloc[0])}"
+        fields = [name for name in rows if f"{name}_null" in rows or str(name).endswith("_null")]
+        means.append({"matrix": kind, "n": len(rows), "shape": shape} | rows[fields].mean().to_dict())
+    return means

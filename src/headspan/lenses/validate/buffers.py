@@ -9,7 +9,7 @@ from torch import Tensor
 from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.runtime import RunnableModel
 from headspan.runtime.detectors import plain_tokens, repeated_tokens, surrounding_tokens
-from headspan.runtime.generation import end_tokens
+from headspan.runtime.prompt import end_tokens
 
 KINDS = ("sampled", "repeated")
 

@@ -5,7 +5,7 @@
 3. On leaving the context, for whatever reason, hooks are removed and every copy is written back, the last change
    first; contexts may be nested.
 
-Parameters stay the same objects throughout, so that views, ties and optimisers of others are not disturbed.
+Parameters stay the same objects throughout, so that views, ties and optimizers of others are not disturbed.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Edits:
     def parameter(self, module: nn.Module, name: str) -> Tensor | None:
         """A parameter to write into, its bits kept; None where the module has none of that name."""
         found = getattr(module, name, None)
-        return None if found is None else self.kept(found)
+        return None if found is None else self.keep(found)
 
-    def kept(self, parameter: Tensor) -> Tensor:
+    def keep(self, parameter: Tensor) -> Tensor:
         """`parameter` itself, to write into, its bits kept the first time it is asked for."""
         if id(parameter) not in self._before:
             self._before[id(parameter)] = (parameter, parameter.detach().clone())

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headspan.checkpoint.families import HeadNorm, Projection, Rows
 from headspan.dims import KV_ROLES, HeadLabel, Role
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.runtime.interventions.edits import Edits
 from headspan.runtime.model import RunnableModel
 
@@ -44,7 +44,7 @@ def head_weight(edits: Edits, role: Role, layer: int, head: int) -> Float[Tensor
     model = edits.model
     weight = edits.parameter(model.linear(role, layer), "weight")
     if weight is None:  # a Linear without weight does not exist; this is for the type checker
-        raise ShapeError(f"W_{role} of layer {layer} has no weight")
+        raise UnsupportedModel(f"W_{role} of layer {layer} has no weight")
     return weight_view(weight, model.stack.projections[role], role, head)
 
 
@@ -65,7 +65,7 @@ def head_gains(edits: Edits, role: Literal["Q", "K"], layer: int, head: int) -> 
         if template is None:
             continue
         module, _, leaf = template.format(layer=model.stack.key(layer), head=head).rpartition(".")
-        values = edits.parameter(model.named(module), leaf)
+        values = edits.parameter(model.submodule(module), leaf)
         if values is not None:
             found.append((_own_gain(values, norm, template, model.stack.projections[role].rows, head), offset))
     return found
@@ -81,40 +81,46 @@ def _head_norm(model: RunnableModel, role: Literal["Q", "K"]) -> HeadNorm | None
     return model.stack.query_norm if role == "Q" else model.stack.key_norm
 
 
-def checked_head(model: RunnableModel, label: Label) -> HeadLabel:
+def shared_gain(model: RunnableModel) -> bool:
+    """Whether all heads of a layer have one gain of their query norm: it then belongs to the layer."""
+    norm = model.stack.query_norm
+    return norm is not None and norm.span == "head" and "{head}" not in norm.weight
+
+
+def find_head(model: RunnableModel, label: Label) -> HeadLabel:
     """A head, or kv head, that this model has."""
     found = label if isinstance(label, HeadLabel) else HeadLabel.parse(label)
     count = model.stack.n_kv_heads if found.kv else model.n_heads
     if found.layer not in model.layers or not 0 <= found.head < count:
         spelled = HeadLabel(model.layers[0], 0, found.kv), HeadLabel(model.layers[-1], count - 1, found.kv)
-        raise ShapeError(f"head {found} does not exist; this model has {spelled[0]} to {spelled[1]}")
+        raise ArgumentError(f"head {found} does not exist; this model has {spelled[0]} to {spelled[1]}")
     return found
 
 
 def role_head(model: RunnableModel, label: Label, role: Role) -> HeadLabel:
     """The head whose matrix of that role is meant: for K and V of a grouped model it must be named as a kv head."""
-    found = checked_head(model, label)
+    found = find_head(model, label)
     grouped = model.stack.n_kv_heads < model.n_heads
     if role in KV_ROLES and grouped and not found.kv:
         group = model.n_heads // model.stack.n_kv_heads
         shared = HeadLabel(found.layer, found.head // group, kv=True)
-        raise ShapeError(f"W_{role} of {found} is shared by {group} heads; name the kv head {shared}")
+        raise ArgumentError(f"W_{role} of {found} is shared by {group} heads; name the kv head {shared}")
     if role not in KV_ROLES and grouped and found.kv:
-        raise ShapeError(f"W_{role} belongs to a head such as L{found.layer}H0, not to the kv head {found}")
+        raise ArgumentError(f"W_{role} belongs to a head such as L{found.layer}H0, not to the kv head {found}")
     return found
 
 
-def chosen_heads(model: RunnableModel, heads: Iterable[Label] | None) -> dict[int, list[int]]:
+def heads_by_layer(model: RunnableModel, heads: Iterable[Label] | None) -> dict[int, list[int]]:
     """Query heads by layer: all of them, or those given."""
     if heads is None:
         return {layer: list(range(model.n_heads)) for layer in model.layers}
     chosen: dict[int, list[int]] = {}
-    for label in (checked_head(model, each) for each in heads):
+    for label in (find_head(model, each) for each in heads):
         if label.kv:
-            raise ShapeError(f"{label} is a kv head; name the heads that read it, such as L{label.layer}H0")
+            raise ArgumentError(f"{label} is a kv head; name the heads that read it, such as L{label.layer}H0")
         chosen.setdefault(label.layer, []).append(label.head)
     if not chosen:
-        raise ShapeError("no head was named; name some, or leave the choice out for all of them")
+        raise ArgumentError("no head was named; name some, or leave the choice out for all of them")
     return {layer: sorted(set(own)) for layer, own in sorted(chosen.items())}
 
 

@@ -28,11 +28,11 @@ from torch import Tensor, nn
 from headspan.dims import HeadLabel, Role
 from headspan.errors import UnsupportedModel
 from headspan.heads.norms import NormWeights
+from headspan.runtime.forward_pass import Forward
+from headspan.runtime.interventions.ablation import reading_matrix
 from headspan.runtime.interventions.edits import Edits
 from headspan.runtime.interventions.head_parameters import Label, head_slice, role_head
-from headspan.runtime.interventions.subspace_removal import reading_matrix
 from headspan.runtime.model import RunnableModel
-from headspan.runtime.running import Forward
 from headspan.subspaces import Subspace, orthonormal_basis
 
 Message = Float[Tensor, "batch position d_model"]

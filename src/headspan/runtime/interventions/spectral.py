@@ -20,13 +20,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.dims import KV_ROLES, HeadLabel, Role
-from headspan.errors import ShapeError, UnsupportedModel
+from headspan.errors import ArgumentError, ShapeError, UnsupportedModel
 from headspan.runtime.interventions.edits import Edits
 from headspan.runtime.interventions.head_parameters import (
     Label,
-    chosen_heads,
     head_bias,
     head_weight,
+    heads_by_layer,
     weight_view,
     whole_groups,
 )
@@ -67,16 +67,16 @@ class HeadSpectra:
                 "singular values are not those of one stored matrix"
             )
         found = {}
-        for layer, own in chosen_heads(model, None if heads is None else list(heads)).items():
+        for layer, own in heads_by_layer(model, None if heads is None else list(heads)).items():
             for role in roles:
-                found[role, layer] = _decomposed(model, role, layer, _role_heads(model, role, layer, own))
+                found[role, layer] = _decompose(model, role, layer, _role_heads(model, role, layer, own))
         widths = (model.stack.projections[role].rows.d_head for role in roles)
         return cls(found, min(widths))
 
     def truncated(self, rank: int) -> SpectrumChange:
         """The `rank` largest singular values of every head; the others become zero."""
         if not 1 <= rank <= self.d_head:
-            raise ShapeError(f"a rank needs to be in 1..{self.d_head} (d_head), found {rank}")
+            raise ArgumentError(f"rank needs to be in 1..{self.d_head} (d_head), found {rank}")
         return SpectrumChange(self, f"rank {rank}", lambda S: S[..., :rank])
 
     def flattened(self) -> SpectrumChange:
@@ -140,11 +140,11 @@ def _role_heads(model: RunnableModel, role: Role, layer: int, heads: Sequence[in
     if len(whole) * group < len(heads):
         split = next(head // group for head in heads if head // group not in whole)
         readers = ", ".join(str(HeadLabel(layer, head)) for head in range(split * group, (split + 1) * group))
-        raise ShapeError(f"W_{role} of {HeadLabel(layer, split, kv=True)} is read by {readers}; choose all of them")
+        raise ArgumentError(f"W_{role} of {HeadLabel(layer, split, kv=True)} is read by {readers}; choose all of them")
     return tuple(whole)
 
 
-def _decomposed(model: RunnableModel, role: Role, layer: int, heads: tuple[int, ...]) -> Factors:
+def _decompose(model: RunnableModel, role: Role, layer: int, heads: tuple[int, ...]) -> Factors:
     weight, projection = model.linear(role, layer).get_parameter("weight"), model.stack.projections[role]
     W = torch.stack([weight_view(weight, projection, role, head) for head in heads]).double()
     with one_thread():

@@ -1,0 +1,147 @@
+"""A run's record: a row of numbers at a step, all rows as one Dataset with dim `step`, and back from its file.
+
+A row holds test scores, attention scores, geometry and, less often, sharpness. Quantities that are measured less often
+than others are NaN at the steps between. What each is under the null stands beside it as `<name>_null`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headspan._version import __version__
+from headspan.atomic import written_whole
+from headspan.errors import HeadspanError
+from headspan.lab.geometry import ANGLE_PAIRS, DIMS, geometry_row, groups
+from headspan.lab.model import LabModel
+from headspan.lab.named_spaces import PARTS, READERS, sizes
+from headspan.lab.recipe import Recipe
+from headspan.lab.scores import accuracy, attention_null, attention_scores, next_token_loss
+from headspan.lab.sequences import Tests
+
+Row = dict[str, np.ndarray]
+AXES = {**DIMS, "previous_token": ("layer", "head"), "induction": ("layer", "head"), "sharpness_share": ("group",)}
+
+
+@torch.no_grad()
+def score_row(model: LabModel, tests: Tests) -> Row:
+    """Loss and accuracy on both tests; previous-token and induction scores on the out-of-distribution one."""
+    trace = model.trace(tests.ood.tokens)
+    inside = model(tests.id.tokens)
+    scores = attention_scores(trace, tests.ood)
+    row = {
+        "id_loss": float(next_token_loss(inside, tests.id)),
+        "id_accuracy": accuracy(inside, tests.id),
+        "ood_loss": float(next_token_loss(trace.logits, tests.ood)),
+        "ood_accuracy": accuracy(trace.logits, tests.ood),
+    }
+    return {name: np.array(value) for name, value in row.items()} | {
+        name: value.cpu().numpy() for name, value in scores.items()
+    }
+
+
+def record_row(model: LabModel, recipe: Recipe, tests: Tests, step: int) -> Row:
+    """Everything that is recorded at a step."""
+    row = score_row(model, tests) | geometry_row(model)
+    if recipe.sharpness_every and step % recipe.sharpness_every == 0:
+        from headspan.lab.curvature import sharpness_row
+
+        row |= sharpness_row(model, tests.id, recipe.seed)
+    return row
+
+
+def track_dataset(recipe: Recipe, rows: Sequence[Row]) -> xr.Dataset:
+    """The record of a run.
+
+    Parameters
+    ----------
+    recipe
+        The run's recipe; it goes into the attributes.
+    rows
+        One per recorded step.
+
+    Returns
+    -------
+    Dataset
+        dims `step`, and `layer`, `head`, `rank`, `k`, `part`, `reader`, `pair`, `group` where a quantity has them.
+    """
+    if not rows:
+        raise HeadspanError("a record needs at least one row, found none")
+    steps = [int(row["step"]) for row in rows]
+    names = list(dict.fromkeys(name for row in rows for name in row if name != "step"))
+    variables = {name: (("step", *AXES.get(name, ())), _column(rows, name)) for name in names}
+    coordinates = {"step": steps, **_coordinates(recipe)}
+    used = {dim for dims, _ in variables.values() for dim in dims}
+    dataset = xr.Dataset(
+        variables,
+        coords={name: values for name, values in coordinates.items() if name in used},
+        attrs=_attributes(recipe),
+    )
+    return dataset.assign(_nulls(recipe))
+
+
+def _attributes(recipe: Recipe) -> dict[str, str | int | float]:
+    own = ("seed", "learning_rate", "batch", "optimizer")
+    shape, task = ("positions", "norm", "d_model", "dropout"), ("distribution", "vocabulary")
+    return {
+        "lens": "lab",
+        "headspan_version": __version__,
+        "task": recipe.task.kind,
+        **{name: getattr(recipe, name) for name in own},
+        **{name: getattr(recipe.shape, name) for name in shape},
+        **{name: getattr(recipe.task, name) for name in task},
+    }
+
+
+def _column(rows: Sequence[Row], name: str) -> np.ndarray:
+    shape = next(np.shape(row[name]) for row in rows if name in row)
+    return np.stack([np.asarray(row[name], dtype=float) if name in row else np.full(shape, np.nan) for row in rows])
+
+
+def _coordinates(recipe: Recipe) -> dict[str, list[int] | list[str]]:
+    d = recipe.shape.d_model
+    return {
+        "layer": list(range(recipe.shape.layers)),
+        "head": list(range(recipe.shape.heads)),
+        "k": list(sizes(d)),
+        "part": list(PARTS),
+        "reader": list(READERS),
+        "pair": list(ANGLE_PAIRS),
+        "group": list(groups(LabModel(recipe.shape))),
+    }
+
+
+def _nulls(recipe: Recipe) -> dict[str, tuple[tuple[str, ...], np.ndarray] | float]:
+    """Independent random subspaces; even attention; a guess among the tokens."""
+    d, ks = recipe.shape.d_model, np.array(sizes(recipe.shape.d_model), dtype=float)
+    even = attention_null(recipe.source().test("ood", recipe.test_size))
+    shape = LabModel(recipe.shape)
+    counts = np.array([sum(shape.get_parameter(n).numel() for n in names) for names in groups(shape).values()])
+    return {
+        "projection_kernel_null": (("k",), ks / d),
+        "top_in_bridge_null": (("k",), ks / d),
+        "composition_score_null": d**-0.5,
+        "previous_token_null": even["previous_token"],
+        "induction_null": even["induction"],
+        "accuracy_null": 1.0 / recipe.task.vocabulary,
+        "sharpness_share_null": (("group",), counts / counts.sum()),
+    }
+
+
+def write_track(dataset: xr.Dataset, path: Path) -> None:
+    """The record as netCDF, whole or not at all."""
+    with written_whole(path) as temporary:
+        dataset.to_netcdf(temporary, engine="h5netcdf")
+
+
+def open_track(path: Path) -> xr.Dataset:
+    """A record from its file, in memory."""
+    try:
+        with xr.open_dataset(path, engine="h5netcdf") as opened:
+            return opened.load()
+    except (OSError, ValueError) as problem:
+        raise HeadspanError(f"'{path}' is no record of a lab run: {problem}") from problem

@@ -186,7 +186,7 @@ def _row(cost: Cost, speed: float) -> tuple[str, ...]:
     return (cost.algorithm, f"{cost.operations:.2g}", _size(cost.memory), scratch, _duration(cost.seconds(speed)))
 
 
-def _size(n_bytes: float) -> str:
+def _size(n_bytes: int) -> str:
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
 
 

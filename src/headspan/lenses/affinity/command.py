@@ -88,7 +88,7 @@ def _pairs(result: Result, pairing: str, metric: str, top: int) -> Rows:
         interval = f" (95 % {float(node[f'{metric}_mean_low']):.4g} to {float(node[f'{metric}_mean_high']):.4g})"
     title = (
         f"{pairing}, {LONG_NAMES[metric]}: {int(node[f'{metric}_n_pairs']):,} pairs, "
-        f"mean {number['mean']:.4g}{interval}, expected {number['mean_null']:.4g}"
+        f"mean {number['mean']:.4g}{interval}, expected {number['mean_null']:.4g} (haar)"
     )
     rows = [
         (

@@ -44,7 +44,7 @@ def measure(
 ) -> xr.Dataset:
     """`headspan.intervene` on a running model; `progress` is called with the name of each setting before it runs."""
     given = default_prompt(running, seed) if prompt is None else encoded(running, prompt, truncate)
-    asked = Changes.of(**changes).settings(running, given, seed) + tuple(settings or ())
+    asked = Changes(**changes).settings(running, given, seed) + tuple(settings or ())
     named = default_settings(seed) if settings is None and not asked else asked
     chosen = (Setting(UNMODIFIED, (), 1.0), *checked_settings(named))
     plain = forward(running, given.tokens)

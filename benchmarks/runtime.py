@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from headspan.lenses.attention.statistics import head_statistics
 
 from headspan.lenses.attention.maps import write_average, write_shares
-from headspan.lenses.attention.statistics import head_statistics
 from headspan.runtime import RunnableModel, forward, open_runnable
 
 TOKENS, ROUNDS = 512, 5

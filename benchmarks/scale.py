@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from headspan.lenses.affinity.spilling import spilled_kernel_tables
 
 import headspan
 from benchmarks.measure import own_peak_bytes
@@ -31,7 +32,6 @@ from headspan.heads import Heads
 from headspan.heads.memory import working_memory
 from headspan.lenses.affinity import sketch
 from headspan.lenses.affinity.costs import affinity_plan
-from headspan.lenses.affinity.spilling import spilled_kernel_tables
 
 PAIRINGS = ("OQ", "OK", "OV")
 PEAK_SIDE = 3072

@@ -85,11 +85,8 @@ def affinity() -> Figures:
 
 def similarity() -> Figures:
     """GPT-2 small, directions sampled from L0H0 as in the first tutorial."""
-    from headspan.lenses import similarity
-
-    result = similarity.compute(headspan.open(model(GPT2)).heads(), sample_head="L0H0")
     return renamed(
-        figures_of("similarity", result),
+        headspan.similarity(model(GPT2), sample_head="L0H0").figures,
         similarity_angles="Principal angles",
         similarity_distances="Distances within layers",
         similarity_map="Map of heads",
@@ -99,10 +96,7 @@ def similarity() -> Figures:
 
 def positions() -> Figures:
     """GPT-2's position table, and MiniLM, which has both tables."""
-    from headspan.lenses import positions
-
-    gpt2 = figures_of("positions", positions.compute(headspan.open(model(GPT2)).heads()))
-    both = figures_of("positions", positions.compute(headspan.open(minilm()).heads()))
+    gpt2, both = (headspan.positions(source).figures for source in (model(GPT2), minilm()))
     return {
         **renamed(
             gpt2,

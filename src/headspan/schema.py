@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -91,6 +91,16 @@ class Variable:
         """What the variable says of itself in a result."""
         told = {name: getattr(self, name) for name in ("long_name", "range", "null", "formula", "reference")}
         return {name: text for name, text in told.items() if text}
+
+
+def variables(
+    rows: Iterable[tuple[str, tuple[str, ...], str, str, str, tuple[str, ...]]], *, optional: bool = False
+) -> tuple[Variable, ...]:
+    """Variables that need few words, each as a row (name, dims, long name, range, null, derived)."""
+    return tuple(
+        Variable(name, dims, long_name, range=span, null=null, derived=derived, optional=optional)
+        for name, dims, long_name, span, null, derived in rows
+    )
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def high_rank(draws: Draws, checkpoint: Checkpoint) -> Evidence:
 
 @check("S2.7")
 def top_on_bottom(draws: Draws, checkpoint: Checkpoint) -> Evidence:
-    ratio = over_null(checkpoint, "decile")
+    ratio = over_null(checkpoint, "decile_mass")
     return evidence(
         at_least("last tenth over the null", ratio[-1], 4.0),
         at_most("largest other tenth over the null", ratio[:-1].max(), 1.0),

@@ -1,10 +1,10 @@
-"""Positions and tokens: how the two tables lie to each other and to the matrices of every layer.
+"""Positions and tokens: how the two tables overlap with each other and with the matrices of every layer.
 
-1. Both tables' spectra, as stored and without their mean rows (`spectrum`, `random_table`); norms and angles of rows.
-2. The two together: capture, overlaps, corners, principal angles (`capture`, `overlap`).
-3. The position table's directions: sparse in the stream, sinusoids over positions (`sparsity`, `context`).
-4. Every matrix of every layer against both tables, in one pass (`layers`, `alignment`).
-5. What the logits of layer 0 are made of (`layer_zero`).
+1. Both tables' spectra and rows, as stored and without their mean rows (`spectra`).
+2. The position table's directions: sparse in the stream, sinusoids over positions (`directions`).
+3. The two together: capture, overlaps, corners, principal angles, mean rows (`overlap`).
+4. What the logits of layer 0 are made of (`layer_zero`).
+5. Every matrix of every layer against both tables, in one pass (`layers`).
 
 A table that is not there leaves out what needs it; the attribute `left_out` says what and why.
 """
@@ -14,72 +14,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 import xarray as xr
 from torch import Tensor
 
-from headspan.dims import LAYER, ROLES, head_axis
-from headspan.errors import DegenerateSubspace, MemoryBudgetError, ShapeError
+from headspan.dims import HEAD, LAYER, ROLES, head_axis
+from headspan.errors import ArgumentError, DegenerateSubspace, MemoryBudgetError
 from headspan.heads import Heads
 from headspan.heads.memory import memory_bytes
-from headspan.lenses.positions.direction_variables import context_obstacle, context_variables, sparsity_variables
-from headspan.lenses.positions.layer_zero import TERMS, logit_obstacle, logit_shares
+from headspan.lenses.positions.directions import context_obstacle, context_variables, sparsity_variables
+from headspan.lenses.positions.layer_zero import logit_obstacle, logit_shares
 from headspan.lenses.positions.layers import BLOCKS, HEAD_BLOCKS, Plan, layer_results, matrix_names
-from headspan.lenses.positions.overlap import SIDES
-from headspan.lenses.positions.pair_variables import (
-    CHOICES,
-    angle_variables,
-    capture_variables,
-    mean_variables,
-    overlap_variables,
+from headspan.lenses.positions.overlap import angle_variables, capture_variables, mean_variables, overlap_variables
+from headspan.lenses.positions.schema import CENTERING, CENTERINGS, CHOICES, SIDES, TABLE, TERMS
+from headspan.lenses.positions.spectra import (
+    EDGES,
+    TableSpectra,
+    Variables,
+    rank_tolerance,
+    table_spectra,
+    table_variables,
 )
-from headspan.lenses.positions.rows import EDGES
-from headspan.lenses.positions.spectrum import TableSpectra, rank_tolerance, table_spectra
-from headspan.lenses.positions.table_variables import CENTRINGS, Variables, row_variables, spectrum_variables
 
 DEFAULT_K = 30
 SQUARES = 8
 """Matrices d x d in double precision held at a time: directions of tables, a Gram matrix and what LAPACK takes."""
 
 
-def compute(
+def measure(
     heads: Heads,
     *,
     k: int | None = None,
-    centring: str = "stored",
+    centering: str = "stored",
     full: bool = False,
     samples: int = 512,
     seed: int = 0,
     memory: int | str = "4GB",
 ) -> xr.Dataset:
-    """How positions, tokens and the matrices of every layer share the stream.
-
-    Parameters
-    ----------
-    heads
-        Any heads of a checkpoint with a token table, a position table, or both.
-    k
-        Leading directions that stand for a table. By default 30, or d_model / 8 or a table's rank where that is less;
-        a k of your own must not exceed the rank of any table.
-    centring
-        Which form of the tables layers are compared with: "stored", or "centred" for rows less their mean row.
-    full
-        Keep squared overlaps entry by entry too: float32, d_model^2 per layer, matrix and table, 340 MB for GPT-2.
-    samples
-        Queries and keys drawn for the logits of layer 0.
-    seed
-        For chance draws and samples.
-    memory
-        Budget for one block of layers and for scratch space. A table is read whole beside it.
-
-    Returns
-    -------
-    Dataset
-        Variables over `table` (P, E), `centring`, `layer`, `matrix`; each with its chance, `docs/positions.md` lists
-        them. NaN where undefined; the attribute `left_out` says what is missing and why.
-    """
-    if centring not in CENTRINGS:
-        raise ShapeError(f"centring {centring!r} is unknown; it is one of {', '.join(CENTRINGS)}")
+    """`headspan.positions` on heads, over grids of layers and heads."""
     budget, tolerance = memory_bytes(memory), rank_tolerance(heads.d_model, heads.dtype)
     scratch = budget // 8
     _check_room(heads, budget)
@@ -91,14 +62,31 @@ def compute(
     if not tables:
         raise DegenerateSubspace(f"no table has a direction: {'; '.join(left_out)}")
     k = _checked_k(tables, k, heads.d_model)
-    variables = spectrum_variables(tables, heads.d_model) | row_variables(rows, tables, scratch, seed)
+    variables = table_variables(rows, tables, scratch, seed)
     # Blocks of at least eight directions, so that an average is one.
     blocks = max(1, min(BLOCKS, *(spectra.stored.rank // 8 for spectra in tables.values())))
     variables |= _position_variables(heads, rows, tables, left_out, k, seed)
-    variables |= _pair_variables(heads, rows, tables, left_out, k, blocks, full, samples, seed)
+    if len(tables) == 2:
+        variables |= _pair_variables(tables["P"], tables["E"], k, blocks, full, seed)
+        variables |= _logit_variables(heads, rows, left_out, samples, seed)
     rows.clear()  # the layers need directions only
-    variables |= _layer_variables(heads, tables, centring, k, blocks, tolerance, full, memory, left_out)
-    attrs = _attributes(heads, k, centring, seed, samples, tolerance, full, left_out)
+    variables |= _layer_variables(heads, tables, centering, k, blocks, tolerance, full, memory, left_out)
+    for name in [name for name in variables if name.endswith("_log_p")]:
+        dims, log_p = variables[name]
+        variables[name.removesuffix("_log_p") + "_p"] = (dims, np.exp(log_p))
+    attrs: dict[str, object] = {
+        "positions": heads.stack.positions,
+        "causal": int(heads.stack.causal),
+        "k": k,
+        "centering": centering,
+        "seed": seed,
+        "samples": samples,
+        "tolerance": tolerance,
+        "full": int(full),
+        "computed_in": "float64",
+        "left_out": "; ".join(left_out),
+        "null": "directions of the tables turned by a uniformly random rotation of the stream",
+    }
     return xr.Dataset(variables, coords=_coordinates(heads, variables, tables), attrs=attrs)
 
 
@@ -125,17 +113,15 @@ def _stored_tables(heads: Heads) -> tuple[dict[str, Tensor], list[str]]:
     if "W_pos" in stored.parts:
         rows["P"] = heads.table("W_pos")
     elif stored.stack.position_table is None:
-        left_out.append(f"everything about positions: no learned position table, {stored.stack.positions} positions")
+        left_out.append(f"position analyses: no learned position table ({stored.stack.positions} positions)")
     else:
-        left_out.append(
-            f"everything about positions: '{stored.stack.position_table.names[0]}' is not in this checkpoint"
-        )
+        left_out.append(f"position analyses: '{stored.stack.position_table.names[0]}' is not in this checkpoint")
     if "W_E" in stored.parts:
         rows["E"] = heads.table("W_E")
     elif stored.stack.tokens is None:
-        left_out.append(f"everything about tokens: a {heads.checkpoint.family} {stored.stack.name} has no token table")
+        left_out.append(f"token analyses: a {heads.checkpoint.family} {stored.stack.name} has no token table")
     else:
-        left_out.append(f"everything about tokens: '{stored.stack.tokens.names[0]}' is not in this checkpoint")
+        left_out.append(f"token analyses: '{stored.stack.tokens.names[0]}' is not in this checkpoint")
     return rows, left_out
 
 
@@ -144,7 +130,7 @@ def _checked_k(tables: Mapping[str, TableSpectra], k: int | None, d: int) -> int
     if k is None:
         return max(1, min(DEFAULT_K, d // 8, rank))
     if not 1 <= k <= rank:
-        raise ShapeError(f"k needs to be in 1..{rank}, the rank of the {_words(name)}, found {k}")
+        raise ArgumentError(f"k={k} is out of range; it is in 1..{rank}, the rank of the {_words(name)}")
     return k
 
 
@@ -166,40 +152,35 @@ def _position_variables(
     return out | context_variables(rows["P"], tables["P"], k, seed)
 
 
-def _pair_variables(
-    heads: Heads,
-    rows: Mapping[str, Tensor],
-    tables: Mapping[str, TableSpectra],
-    left_out: list[str],
-    k: int,
-    blocks: int,
-    full: bool,
-    samples: int,
-    seed: int,
-) -> Variables:
-    """Everything that needs both tables."""
-    if len(tables) < 2:
-        return {}
-    P, E = tables["P"], tables["E"]
+def _pair_variables(P: TableSpectra, E: TableSpectra, k: int, blocks: int, full: bool, seed: int) -> Variables:
+    """Everything about the directions of both tables together."""
     out = capture_variables(P, E, k) | overlap_variables(P, E, blocks, full)
-    out |= angle_variables(P, E, k, seed) | mean_variables(P, E, k)
+    return out | angle_variables(P, E, k, seed) | mean_variables(P, E, k)
+
+
+def _logit_variables(
+    heads: Heads, rows: Mapping[str, Tensor], left_out: list[str], samples: int, seed: int
+) -> Variables:
+    """What the logits of layer 0 are made of [layer, head, term]; NaN for the other layers."""
     obstacle = logit_obstacle(heads)
     if obstacle is not None:
         left_out.append(f"logits of layer 0: {obstacle}")
-        return out
+        return {}
     found = logit_shares(heads, rows["E"], rows["P"], samples, seed)
-    out["logit_share"] = (("head", "term"), found.share)
-    out["logit_share_chance"] = (("term",), found.chance)
-    out["logit_share_sd"] = (("term",), found.sd)
-    out["logit_share_z"] = (("head", "term"), (found.share - found.chance) / np.where(found.sd > 0, found.sd, np.nan))
-    out["logit_sd"] = (("head",), found.logit_sd)
+    z = (found.share - found.null) / np.where(found.null_sd > 0, found.null_sd, np.nan)
+    first = list(heads.layers).index(0)
+    out: Variables = {"logit_share_null": (("term",), found.null), "logit_share_null_sd": (("term",), found.null_sd)}
+    for name, values in (("logit_share", found.share), ("logit_share_z", z), ("logit_sd", found.logit_sd)):
+        every = np.full((heads.n_layers, *values.shape), np.nan)
+        every[first] = values
+        out[name] = ((LAYER, HEAD, "term")[: every.ndim], every)
     return out
 
 
 def _layer_variables(
     heads: Heads,
     tables: Mapping[str, TableSpectra],
-    centring: str,
+    centering: str,
     k: int,
     blocks: int,
     tolerance: float,
@@ -211,7 +192,7 @@ def _layer_variables(
     if len(matrix_names(heads)) == len(ROLES):
         kind = "it is a mixture of experts" if heads.stack.experts else "it is not in this checkpoint"
         left_out.append(f"the MLP: {kind}")
-    spectra = {name: table[centring] for name, table in tables.items()}
+    spectra = {name: table[centering] for name, table in tables.items()}
     narrow = min(heads.shape(role)[1] * min(heads.shape(role)[2:]) for role in ROLES)
     plan = Plan(
         tables=spectra,
@@ -225,7 +206,7 @@ def _layer_variables(
     out: Variables = {}
     for name, values in layer_results(heads, plan, memory).items():
         out[name] = (_layer_dims(name), values)
-    out["overlap_chance"] = ((), np.array(1 / heads.d_model))
+    out["overlap_null"] = ((), np.array(1 / heads.d_model))
     return out
 
 
@@ -246,36 +227,12 @@ def _coordinates(heads: Heads, variables: Variables, tables: Mapping[str, TableS
     used = {dim for dims, _ in variables.values() for dim in dims}
     every: dict[str, object] = {
         LAYER: list(heads.layers),
-        "table": list(tables),
-        "centring": list(CENTRINGS),
+        TABLE: list(tables),
+        CENTERING: list(CENTERINGS),
         "matrix": list(matrix_names(heads)),
-        "head": np.arange(heads.n_heads),
-        "kv_head": np.arange(heads.n_kv_heads),
         "k_choice": list(CHOICES),
         "term": list(TERMS),
         "cosine": (EDGES[1:] + EDGES[:-1]) / 2,
         **{name: list(SIDES) for name in ("side", "table_side", "token_side")},
     }
     return {name: values for name, values in every.items() if name in used}
-
-
-def _attributes(
-    heads: Heads, k: int, centring: str, seed: int, samples: int, tolerance: float, full: bool, left_out: list[str]
-) -> dict[str, object]:
-    return {
-        **heads.provenance(),
-        "lens": "positions",
-        "positions": heads.stack.positions,
-        "causal": int(heads.stack.causal),
-        "k": k,
-        "layers_against": f"tables {centring}",
-        "seed": seed,
-        "samples": samples,
-        "tolerance": tolerance,
-        "full": int(full),
-        "computed_in": str(torch.float64).removeprefix("torch."),
-        "d_model": heads.d_model,
-        "n_kv_heads": heads.n_kv_heads,
-        "left_out": "; ".join(left_out),
-        "null": "directions of the tables turned by a uniformly random rotation of the stream",
-    }

@@ -57,7 +57,7 @@ def lab_section(runs: Sequence[Run]) -> ExtraSection:
         return section(
             "lab",
             TITLE,
-            element("p", "How the model came to be: its training run, perturbed and held against chance."),
+            element("p", "How the model came to be: its training run, with perturbations and controls."),
             *_overview(runs, studies),
             *map(finding_block, answers),
             *(part for each in zip(runs, studies, found, strict=True) for part in _run_parts(*each, store)),

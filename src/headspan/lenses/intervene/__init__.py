@@ -20,7 +20,7 @@ LENS = Lens(
     "weights, beside the unmodified model",
     package=__name__,
     chapter="Behavior",
-    order=53,
+    order=63,
     needs=ATTENTION,
     runs=True,
 )

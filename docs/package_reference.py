@@ -125,8 +125,15 @@ def _paragraph(module: ModuleType) -> list[str]:
 
 
 def plain_signs(lines: list[str]) -> list[str]:
-    """Lines of a docstring with code as literals and with signs that reStructuredText would read escaped."""
-    return [_escaped(line) for line in lines]
+    """Lines of a docstring with code as literals and with signs that reStructuredText would read escaped.
+
+    Examples, each up to the next empty line, are left as they are.
+    """
+    plain, in_example = [], False
+    for line in lines:
+        in_example = bool(line.strip()) and (in_example or line.lstrip().startswith(">>> "))
+        plain.append(line if in_example else _escaped(line))
+    return plain
 
 
 def _escaped(line: str) -> str:
@@ -141,8 +148,16 @@ def _escaped(line: str) -> str:
     return "".join(parts)
 
 
+def with_heading(lines: list[str]) -> list[str]:
+    """A heading above an example that has none; napoleon would count it to the section before it."""
+    first = next((place for place, line in enumerate(lines) if line.startswith(">>>")), None)
+    if first is None or "Examples" in lines[:first]:
+        return lines
+    return [*lines[:first], "Examples", "--------", *lines[first:]]
+
+
 def _rewrite(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    lines[:] = plain_signs(lines)
+    lines[:] = plain_signs(with_heading(lines))
     if what in ("property", "attribute"):
         lines[:] = [line.replace(":", HIDDEN_COLON) for line in lines]
 

@@ -80,9 +80,8 @@ def stories() -> Path:
 @pytest.fixture(scope="session")
 def demo_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the demo model, written once for all tests that look at it."""
-    from headspan.explorer.reports import write_report
-
     import headspan
+    from headspan.explorer.reports import write_report
 
     return write_report(headspan.open("demo"), tmp_path_factory.mktemp("demo") / "report.html")
 

@@ -71,15 +71,11 @@ def read_archive(file: Path | IO[bytes]) -> tuple[dict[str, xr.Dataset], dict[st
 
 def _node(described: Mapping[str, Any], archive: Any) -> xr.Dataset:
     variables = {
-        name: xr.Variable(entry["dims"], _loaded(archive[entry["key"]]), entry["attrs"])
+        name: xr.Variable(entry["dims"], archive[entry["key"]], entry["attrs"])
         for name, entry in described["variables"].items()
     }
     coords = {name for name, entry in described["variables"].items() if entry["coord"]}
     return xr.Dataset(variables, attrs=described["attrs"]).set_coords(coords)
-
-
-def _loaded(values: np.ndarray) -> np.ndarray:
-    return values.astype(object) if values.dtype.kind == "U" else values
 
 
 def _storable(values: np.ndarray, name: str) -> np.ndarray:

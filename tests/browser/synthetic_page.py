@@ -8,12 +8,12 @@ from pathlib import Path
 import xarray as xr
 from headspan.explorer.head_grid import HeadGrid
 from headspan.explorer.lens_part import LensPart
+from headspan.lenses.affinity.head_classes import HeadClasses
 
 from headspan.explorer.assembly import Front, report_page
 from headspan.explorer.html import element, section
 from headspan.finding import Finding
 from headspan.lenses import LENSES
-from headspan.lenses.affinity.head_classes import HeadClasses
 
 
 def write_page(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from headspan.explorer.head_grid import HeadGrid
+from headspan.lenses.affinity.head_classes import HeadClasses
 from playwright.sync_api import Browser
 
 from headspan.finding import Finding
-from headspan.lenses.affinity.head_classes import HeadClasses
 from tests.browser.chromium import Watched, opened
 from tests.browser.page_elements import asks_nothing
 from tests.browser.synthetic_page import write_page

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import xarray as xr
 from headspan.explorer.head_grid import HeadGrid
-from playwright.sync_api import Browser
-
 from headspan.explorer.pair_table import STRONGEST_PAIRS, pair_table
 from headspan.lenses.affinity.edges import edges
+from playwright.sync_api import Browser
+
 from tests.browser.chromium import Watched, opened
 from tests.browser.synthetic_page import write_page
 from tests.browser.synthetic_results import random_affinity, random_detection, random_similarity

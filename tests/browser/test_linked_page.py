@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from headspan.explorer.head_grid import HeadGrid
+from headspan.lenses.affinity.edges import edges
 from playwright.sync_api import Browser
 
 import headspan
 from headspan.lenses import affinity, similarity
-from headspan.lenses.affinity.edges import edges
 from tests.browser.chromium import Watched, opened
 from tests.browser.synthetic_page import write_page
 from tests.browser.synthetic_results import random_detection

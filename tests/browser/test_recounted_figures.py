@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import xarray as xr
 from headspan.explorer.head_grid import HeadGrid
+from headspan.lenses.affinity.edges import edges
+from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
 from playwright.sync_api import Browser
 
 import headspan
 from headspan.lenses import affinity
-from headspan.lenses.affinity.edges import edges
-from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
 from tests.browser.chromium import Watched, opened
 from tests.browser.synthetic_page import write_page
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import CheckpointError, UnsupportedModel
 from tests.families.tiny_models import CASES
 
@@ -54,8 +54,8 @@ VARIANTS = {
 def test_an_adapter_is_merged_as_peft_merges_it(variant: str, tmp_path: Path) -> None:
     name, options = VARIANTS[variant]
     folder, merged = base_and_adapter(tmp_path, name, **options)
-    ours, theirs = headspan.open(folder).heads(), headspan.open(merged).heads()
-    plain = headspan.open(tmp_path / "base").heads()
+    ours, theirs = open_checkpoint(folder).heads(), open_checkpoint(merged).heads()
+    plain = open_checkpoint(tmp_path / "base").heads()
     changed = 0
     for role in "QKVO":
         torch.testing.assert_close(ours.whole(role), theirs.whole(role), atol=1e-12, rtol=0)
@@ -73,7 +73,7 @@ def test_a_half_precision_base_keeps_the_small_change(tmp_path: Path) -> None:
     folder, _ = base_and_adapter(tmp_path, target_modules=["q_proj"])
     base = next(case for case in CASES if case.name == "llama").model(head=True).to(torch.bfloat16)
     base.save_pretrained(tmp_path / "base")
-    ours, plain = headspan.open(folder).heads(), headspan.open(tmp_path / "base").heads()
+    ours, plain = open_checkpoint(folder).heads(), open_checkpoint(tmp_path / "base").heads()
     assert ours.dtype == plain.dtype == torch.float32
     rounded = (ours.W_Q - plain.W_Q).to(torch.bfloat16).float()
     assert not torch.equal(ours.W_Q, ours.W_Q.to(torch.bfloat16).float())
@@ -86,30 +86,30 @@ def test_an_adapter_without_its_base_is_refused_with_advice(tmp_path: Path) -> N
     with pytest.raises(
         CheckpointError, match=r"is an adapter of '.*nowhere', which is not at hand; download that model"
     ):
-        headspan.open(folder)
+        open_checkpoint(folder)
     edit(folder, base_model_name_or_path=None)
     with pytest.raises(CheckpointError, match="does not say which model it adapts"):
-        headspan.open(folder)
+        open_checkpoint(folder)
 
 
 def test_an_adapter_of_itself_is_refused(tmp_path: Path) -> None:
     folder, _ = base_and_adapter(tmp_path, target_modules=["q_proj"])
     edit(folder, base_model_name_or_path=str(folder))
     with pytest.raises(CheckpointError, match="adapts another adapter"):
-        headspan.open(folder)
+        open_checkpoint(folder)
 
 
 def test_other_kinds_of_adapters_are_refused(tmp_path: Path) -> None:
     folder, _ = base_and_adapter(tmp_path, target_modules=["q_proj"])
     edit(folder, use_dora=True)
     with pytest.raises(UnsupportedModel, match="holds a DoRA adapter; headspan merges plain LoRA"):
-        headspan.open(folder)
+        open_checkpoint(folder)
     edit(folder, use_dora=False, peft_type="IA3")
     with pytest.raises(UnsupportedModel, match="holds a IA3 adapter"):
-        headspan.open(folder)
+        open_checkpoint(folder)
     edit(folder, peft_type="LORA", rank_pattern={"(a|b)*q_proj": 4})
     with pytest.raises(UnsupportedModel, match="'rank_pattern' has the entry"):
-        headspan.open(folder)
+        open_checkpoint(folder)
 
 
 def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
@@ -117,11 +117,11 @@ def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
     other = next(case for case in CASES if case.name == "llama-with-bias-and-wide-heads").model(head=True)
     other.save_pretrained(tmp_path / "base")
     with pytest.raises(CheckpointError, match=r"lora_B\.weight' has shape \(24, 3\), but the config implies \(40, 3\)"):
-        headspan.open(folder)
+        open_checkpoint(folder)
     named_otherwise = next(case for case in CASES if case.name == "gpt2").model(head=True)
     named_otherwise.save_pretrained(tmp_path / "base")
     with pytest.raises(CheckpointError, match="which the base model does not have; is it the right base"):
-        headspan.open(folder)
+        open_checkpoint(folder)
 
 
 def edit(folder: Path, **fields: object) -> None:

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import headspan
-from headspan.checkpoint import Checkpoint, StoredStack
+from headspan.checkpoint import Checkpoint, StoredStack, open_checkpoint
 from headspan.checkpoint.families import FAMILIES, OWN, Linear
 from headspan.heads import Heads
 from tests.families.proof import Seen, our_output, our_pattern, run
@@ -29,11 +29,11 @@ def saved(case: Case, tmp_path: Path) -> Path:
 
 def layers_of(case: Case, saved: Path) -> Iterator[tuple[Heads, int, Seen]]:
     """Every layer of every stack: our heads, read from the file, and what the running model saw."""
-    model, checkpoint = case.model(head=True), headspan.open(saved)
+    model, checkpoint = case.model(head=True), open_checkpoint(saved)
     for name in checkpoint.stacks:
         heads = checkpoint.heads(stack=name)
         assert heads.dtype == torch.float64
-        for layer, seen in enumerate(run(model, name, case.inputs(), headspan.open(model))):
+        for layer, seen in enumerate(run(model, name, case.inputs(), open_checkpoint(model))):
             yield heads, layer, seen
 
 
@@ -57,7 +57,7 @@ def test_our_heads_sum_to_the_models_attention_output(case: Case, saved: Path) -
 
 @by_name
 def test_every_attention_tensor_is_claimed_exactly_once(case: Case, saved: Path) -> None:
-    for stored in headspan.open(saved).stacks.values():
+    for stored in open_checkpoint(saved).stacks.values():
         claims = Counter(stored.claimed())
         assert set(claims.values()) == {1}
         assert stored.unclaimed() == []
@@ -71,7 +71,7 @@ def test_every_attention_tensor_is_claimed_exactly_once(case: Case, saved: Path)
 
 @by_name
 def test_heads_of_a_fused_matrix_share_no_row_and_leave_none(case: Case, saved: Path) -> None:
-    for stored in headspan.open(saved).stacks.values():
+    for stored in open_checkpoint(saved).stacks.values():
         stack, used = stored.stack, dict[str, Counter[int]]()
         for projection in (*stack.projections.values(), *stack.apart.values()):
             rows = projection.rows
@@ -89,8 +89,8 @@ def test_heads_of_a_fused_matrix_share_no_row_and_leave_none(case: Case, saved: 
 def test_a_model_in_memory_gives_the_same_heads_as_its_file(case: Case, head: bool, tmp_path: Path) -> None:
     model = case.model(head=head)
     model.save_pretrained(tmp_path)
-    from_file, from_memory = headspan.open(tmp_path), headspan.open(model)
-    for other in (from_memory, headspan.open((model.state_dict(), model.config))):
+    from_file, from_memory = open_checkpoint(tmp_path), open_checkpoint(model)
+    for other in (from_memory, open_checkpoint((model.state_dict(), model.config))):
         assert list(other.stacks) == list(from_file.stacks)
         for name in from_file.stacks:
             ours, theirs = other.heads(stack=name), from_file.heads(stack=name)
@@ -100,7 +100,7 @@ def test_a_model_in_memory_gives_the_same_heads_as_its_file(case: Case, head: bo
 
 
 def parts(case: Case, saved: Path) -> Iterator[tuple[transformers.PreTrainedModel, Checkpoint, Heads]]:
-    model, checkpoint = case.model(head=True), headspan.open(saved)
+    model, checkpoint = case.model(head=True), open_checkpoint(saved)
     for name in checkpoint.stacks:
         yield model, checkpoint, checkpoint.heads(stack=name)
 
@@ -133,7 +133,7 @@ def _found(model: transformers.PreTrainedModel, name: str) -> str:
 @by_name
 def test_norms_and_mlps_are_the_models_own(case: Case, saved: Path) -> None:
     for model, _, heads in parts(case, saved):
-        stored = headspan.open(model).stack(heads.stack.name)
+        stored = open_checkpoint(model).stack(heads.stack.name)
         layer = heads.n_layers - 1
         parameters, modules = dict(model.named_parameters()), dict(model.named_modules())
         norm = stored.stack.norm
@@ -165,7 +165,7 @@ def test_roberta_positions_start_behind_the_padding_row(tmp_path: Path) -> None:
     model = case.model()
     model.save_pretrained(tmp_path)
     table = model.embeddings.position_embeddings.weight.detach()
-    torch.testing.assert_close(headspan.open(tmp_path).heads().W_pos, table[2:], atol=0, rtol=0)
+    torch.testing.assert_close(open_checkpoint(tmp_path).heads().W_pos, table[2:], atol=0, rtol=0)
 
 
 def test_early_bert_files_spell_their_norms_gamma_and_beta(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_early_bert_files_spell_their_norms_gamma_and_beta(tmp_path: Path) -> No
         for name, tensor in model.state_dict().items()
     }
     config = json.loads(model.config.to_json_string())
-    gain = headspan.open((old, config)).heads().norm(0).gain
+    gain = open_checkpoint((old, config)).heads().norm(0).gain
     torch.testing.assert_close(gain, model.encoder.layer[0].attention.output.LayerNorm.weight.detach(), atol=0, rtol=0)
 
 
@@ -184,6 +184,6 @@ def test_early_bert_files_spell_their_norms_gamma_and_beta(tmp_path: Path) -> No
 def test_a_wrappers_prefix_is_found(wrapper: str) -> None:
     model = next(case for case in CASES if case.name == "llama").model(head=True)
     wrapped = {wrapper + name: tensor for name, tensor in model.state_dict().items()}
-    heads = headspan.open((wrapped, model.config)).heads()
+    heads = open_checkpoint((wrapped, model.config)).heads()
     torch.testing.assert_close(heads.W_U.T, model.lm_head.weight.detach(), atol=0, rtol=0)
-    torch.testing.assert_close(heads.W_Q, headspan.open(model).heads().W_Q, atol=0, rtol=0)
+    torch.testing.assert_close(heads.W_Q, open_checkpoint(model).heads().W_Q, atol=0, rtol=0)

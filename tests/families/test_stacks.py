@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-import headspan
-from headspan.checkpoint import summary
-from headspan.errors import ArgumentError, FoldError, MissingTensor, ShapeError, UnsupportedModel
-from headspan.lenses import LENSES, affinity, gaussian, obstacles, similarity
-from headspan.lenses.affinity.edges import pairings_of
+from headspan.checkpoint import open_checkpoint, summary
+from headspan.errors import ArgumentError, FoldError, MissingTensor, UnsupportedModel
+from headspan.lenses.affinity import affinity
+from headspan.lenses.catalog import lenses
+from headspan.lenses.gaussian.measurement import measure as measure_gaussian
+from headspan.lenses.model import open_model
+from headspan.lenses.run import run as run_lens
+from headspan.lenses.similarity import similarity
 from headspan.runtime import RunnableModel, open_runnable
 from tests.families.proof import read, run
 from tests.families.tiny_models import CASES, Case
@@ -27,23 +30,24 @@ def named(name: str) -> Case:
 
 @by_name
 def test_every_lens_that_applies_computes(case: Case) -> None:
-    checkpoint = headspan.open(case.model())
+    checkpoint = open_checkpoint(case.model())
     for name in checkpoint.stacks:
-        hindered, heads = obstacles(checkpoint, name), checkpoint.heads(stack=name)
-        assert hindered["ranks"] is None
-        for lens, reason in hindered.items():
+        model = open_model(checkpoint)
+        reasons = model.skip_reasons(name)
+        assert reasons["ranks"] is None
+        for own, reason in reasons.items():
+            lens = lenses()[own]
             # Lenses that run the model have tests of their own, family by family, in tests/runtime.
-            if reason is None and not LENSES[lens].runs and lens != "gaussian":
-                options = {"affinity": {"draws": 2}, "similarity": {"maps": False}}.get(lens, {})
-                result = LENSES[lens].compute(heads, **options)
+            if reason is None and lens.reads_weights_alone and not lens.on_request:
+                result = run_lens(lens, [model], lens.series_options, {"stack": name})
                 assert result.attrs["stack"] == name
 
 
 @by_name
 def test_the_gaussian_lens_computes_or_says_why_not(case: Case) -> None:
-    checkpoint = headspan.open(case.model())
+    checkpoint = open_checkpoint(case.model())
     for name in checkpoint.stacks:
-        heads, reason = checkpoint.heads(stack=name), obstacles(checkpoint, name)["gaussian"]
+        heads, reason = checkpoint.heads(stack=name), open_model(checkpoint).skip_reasons(name)["gaussian"]
         if reason is not None:
             continue
         try:
@@ -56,21 +60,21 @@ def test_the_gaussian_lens_computes_or_says_why_not(case: Case) -> None:
         options = {"running": running, "sequences": 4, "length": 8}
         if heads.stack.apart:
             with pytest.raises(UnsupportedModel, match="latent attention"):
-                gaussian.compute(heads, **options)
+                measure_gaussian(heads, **options)
         elif isinstance(running, RunnableModel):
-            result = gaussian.compute(heads, **options)
+            result = measure_gaussian(heads, **options)
             assert result.attrs["stack"] == name
             assert result["layer"].values.tolist() == list(heads.layers)
             assert bool(np.isfinite(result["entropy"]).all())
         else:
             # What stands before layer 0 is described for some of these families only.
             with suppress(UnsupportedModel):
-                assert gaussian.compute(heads, **options)["layer"].values.tolist() == [0]
+                assert measure_gaussian(heads, **options)["layer"].values.tolist() == [0]
 
 
 @by_name
 def test_folding_a_norm_changes_no_query(case: Case) -> None:
-    model, checkpoint = case.model(), headspan.open(case.model())
+    model, checkpoint = case.model(), open_checkpoint(case.model())
     for name, stored in checkpoint.stacks.items():
         stack = stored.stack
         if stack.norm_place == "after" and stack.write_norm is None:
@@ -92,7 +96,7 @@ def test_folding_a_norm_changes_no_query(case: Case) -> None:
 @pytest.mark.parametrize("name", ["gemma2", "gemma3_text", "olmo2"])
 def test_folding_a_norm_of_the_output_leaves_its_direction(name: str) -> None:
     case = named(name)
-    model, checkpoint = case.model(), headspan.open(case.model())
+    model, checkpoint = case.model(), open_checkpoint(case.model())
     folded, modules = checkpoint.heads(fold="layernorm"), dict(model.named_modules())
     for layer, seen in enumerate(run(model, "decoder", case.inputs(), checkpoint)):
         values = read(seen.x, checkpoint.heads().layer(layer).W_V[0], None)
@@ -105,7 +109,7 @@ def test_folding_a_norm_of_the_output_leaves_its_direction(name: str) -> None:
 
 def test_folding_in_cross_attention_uses_the_norm_of_the_encoders_output() -> None:
     case = named("whisper")
-    model, checkpoint = case.model(), headspan.open(case.model())
+    model, checkpoint = case.model(), open_checkpoint(case.model())
     plain, folded = checkpoint.heads(stack="cross"), checkpoint.heads(stack="cross", fold="layernorm")
     norm = dict(model.named_modules())["encoder.layer_norm"]
     for layer, seen in enumerate(run(model, "cross", case.inputs(), checkpoint)):
@@ -119,13 +123,13 @@ def test_folding_in_cross_attention_uses_the_norm_of_the_encoders_output() -> No
 
 
 def test_centring_is_refused_where_a_layer_reads_without_a_norm() -> None:
-    checkpoint = headspan.open(named("modernbert").model())
+    checkpoint = open_checkpoint(named("modernbert").model())
     with pytest.raises(FoldError, match="layer 0 of a modernbert reads the stream without a norm"):
         checkpoint.heads(fold="layernorm", center=True)
 
 
 def test_a_model_with_several_stacks_wants_one_named() -> None:
-    checkpoint = headspan.open(named("t5").model())
+    checkpoint = open_checkpoint(named("t5").model())
     assert list(checkpoint.stacks) == ["encoder", "decoder", "cross"]
     with pytest.raises(
         ArgumentError, match="no stack was named; this t5 has: encoder, decoder, cross; name one with --stack"
@@ -138,75 +142,78 @@ def test_a_model_with_several_stacks_wants_one_named() -> None:
 def test_a_decoder_saved_alone_opens_without_its_encoder() -> None:
     model = named("bart").model()
     alone = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("encoder.")}
-    assert list(headspan.open((alone, model.config)).stacks) == ["decoder", "cross"]
+    assert list(open_checkpoint((alone, model.config)).stacks) == ["decoder", "cross"]
 
 
 def test_cross_attention_compares_only_what_lives_in_one_stream() -> None:
-    checkpoint = headspan.open(named("t5").model())
+    checkpoint = open_checkpoint(named("t5").model())
     heads = checkpoint.heads(stack="cross")
-    assert list(pairings_of(affinity.compute(heads, draws=2))) == ["OQ"]
-    everything = set(pairings_of(affinity.compute(heads, pairings="all", draws=2)))
+    assert list(affinity(heads, draws=2).data.children) == ["OQ"]
+    everything = set(affinity(heads, pairings="all", draws=2).data.children)
     assert everything == {"QQ", "QO", "OQ", "OO", "KK", "KV", "VK", "VV"}
-    with pytest.raises(ShapeError, match="OK would compare the two"):
-        affinity.compute(heads, pairings="OQ,OK", draws=2)
-    with pytest.raises(ShapeError, match="queries and keys read different streams"):
-        similarity.compute(heads)
-    assert obstacles(checkpoint, "cross")["similarity"] == "in cross-attention queries and keys read different streams"
-    assert obstacles(checkpoint, "decoder")["similarity"] is None
+    with pytest.raises(ArgumentError, match="OK would compare the two"):
+        affinity(heads, pairings="OQ,OK", draws=2)
+    with pytest.raises(UnsupportedModel, match="queries and keys of cross-attention read different streams"):
+        similarity(heads)
+    assert (
+        open_model(checkpoint).skip_reasons("cross")["similarity"]
+        == "queries and keys of cross-attention read different streams"
+    )
+    assert open_model(checkpoint).skip_reasons("decoder")["similarity"] is None
 
 
 def test_shared_layers_count_once_and_are_said_to_be_repeated() -> None:
-    checkpoint = headspan.open(named("albert").model())
+    checkpoint = open_checkpoint(named("albert").model())
     (stack,) = summary(checkpoint).stacks
     assert stack.n_layers == 1
     assert stack.notes == ["the model runs through these layers 6 times; each is counted once"]
-    assert obstacles(checkpoint)["affinity"] == "nothing composes: the model has 1 layer, run through 6 times"
+    assert open_model(checkpoint).skip_reasons()["affinity"] == "needs at least 2 layers; this model has 1, run 6 times"
 
 
 def test_sinks_let_a_row_of_a_pattern_sum_to_less_than_one() -> None:
     case = named("gpt_oss")
-    model, checkpoint = case.model(), headspan.open(case.model())
+    model, checkpoint = case.model(), open_checkpoint(case.model())
     (seen, *_) = run(model, "decoder", case.inputs(), checkpoint)
     sums = seen.pattern.sum(-1)
     assert sums.max() < 1 - 1e-6
     assert sums.mean() < 0.95
     assert checkpoint.heads().sinks(0) is not None
-    assert headspan.open(named("llama").model()).heads().sinks(0) is None
+    assert open_checkpoint(named("llama").model()).heads().sinks(0) is None
 
 
 def test_the_parts_that_positions_turn_are_kept_apart_in_latent_attention() -> None:
-    heads = headspan.open(named("deepseek_v3").model()).heads()
+    heads = open_checkpoint(named("deepseek_v3").model()).heads()
     apart = heads.rotary_parts(0)
     assert apart is not None
     assert apart.W_Q.shape == (1, 4, 24, 4)
     assert apart.W_K.shape == (1, 1, 24, 4)
     assert (heads.d_head, heads.d_value) == (5, 7)
-    assert headspan.open(named("llama").model()).heads().rotary_parts(0) is None
+    assert open_checkpoint(named("llama").model()).heads().rotary_parts(0) is None
 
 
 def test_effective_keys_of_latent_attention_have_at_most_the_rank_of_the_latent() -> None:
-    heads = headspan.open(named("deepseek_v3").model()).heads()
+    heads = open_checkpoint(named("deepseek_v3").model()).heads()
     side_by_side = torch.cat(list(heads.W_K[0]), dim=-1)
     assert int(torch.linalg.matrix_rank(side_by_side)) == 8
     assert side_by_side.shape == (24, 20)
 
 
 def test_layers_of_one_model_may_turn_at_different_speeds() -> None:
-    heads = headspan.open(named("gemma3_text").model()).heads()
+    heads = open_checkpoint(named("gemma3_text").model()).heads()
     assert [record.theta for record in heads.stack.rotary] == [1e4, 1e4, 1e6]
 
 
 def test_a_family_without_an_unembedding_says_so() -> None:
     with pytest.raises(MissingTensor, match="has no unembedding"):
-        _ = headspan.open(named("electra").model(head=True)).heads().W_U
+        _ = open_checkpoint(named("electra").model(head=True)).heads().W_U
 
 
 def test_wide_values_do_not_disturb_the_composition_scores(tmp_path: Path) -> None:
-    heads = headspan.open(named("deepseek_v3").model()).heads()
-    result = affinity.compute(heads, draws=2)
-    scores = result["OV"]["composition_score"].values
+    heads = open_checkpoint(named("deepseek_v3").model()).heads()
+    result = affinity(heads, draws=2)
+    scores = result["OV"]["composition_score"]
     block = [heads.layer(layer) for layer in range(2)]
     M = block[0].W_V[0, 1] @ block[0].W_O[0, 1]
     N = block[1].W_V[0, 2] @ block[1].W_O[0, 2]
     expected = torch.linalg.norm(M @ N) / torch.linalg.norm(M) / torch.linalg.norm(N)
-    np.testing.assert_allclose(scores[0, 1, 1, 2], float(expected), rtol=1e-9)
+    np.testing.assert_allclose(scores.sel(src="L0H1", dst="L1H2"), float(expected), rtol=1e-9)

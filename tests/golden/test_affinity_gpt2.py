@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 import xarray as xr
 from headspan.findings import findings_of
+from headspan.lenses.affinity.edges import edges, pairing_node, top_edges
+from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
+from headspan.lenses.affinity.pair import pair_report
+from headspan.lenses.affinity.reproduction import reproduced
 from scipy.linalg import subspace_angles
 
 import headspan
@@ -15,10 +19,6 @@ from headspan.errors import HeadspanError
 from headspan.heads import Heads
 from headspan.lenses import affinity
 from headspan.lenses.affinity import sketch
-from headspan.lenses.affinity.edges import edges, pairing_node, top_edges
-from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
-from headspan.lenses.affinity.pair import pair_report
-from headspan.lenses.affinity.reproduction import reproduced
 from headspan.lenses.affinity.robustness import fold_robustness
 
 

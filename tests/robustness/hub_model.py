@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.heads import Heads
 
 WEIGHTS = "model.safetensors"
@@ -66,9 +66,9 @@ def all_heads(heads: Heads) -> list[torch.Tensor]:
 
 
 def heads_from_the_hub() -> list[torch.Tensor]:
-    return all_heads(headspan.open("org/tiny").heads())
+    return all_heads(open_checkpoint("org/tiny").heads())
 
 
 def agree(folder: Path, heads: list[torch.Tensor]) -> bool:
     """Whether `heads` are those of the model in `folder`, bit for bit."""
-    return all(torch.equal(a, b) for a, b in zip(heads, all_heads(headspan.open(folder).heads()), strict=True))
+    return all(torch.equal(a, b) for a, b in zip(heads, all_heads(open_checkpoint(folder).heads()), strict=True))

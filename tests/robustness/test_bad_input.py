@@ -11,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.cli.main import app
 from headspan.errors import CheckpointError, HeadspanError
 from tests.browser.page_elements import page_elements
@@ -32,7 +32,7 @@ def test_a_bad_checkpoint_is_refused_in_one_line(name: str, tmp_path: Path) -> N
     make(folder)
     before = tree(tmp_path)
     with pytest.raises(HeadspanError, match=message) as refusal:
-        headspan.open(folder)
+        open_checkpoint(folder)
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 500
     assert tree(tmp_path) == before
@@ -40,7 +40,7 @@ def test_a_bad_checkpoint_is_refused_in_one_line(name: str, tmp_path: Path) -> N
 
 def test_the_intact_checkpoint_behind_the_cases_opens(tmp_path: Path) -> None:
     hostile.write(tmp_path)
-    assert headspan.open(tmp_path).heads().W_Q.shape == (1, 2, 4, 2)
+    assert open_checkpoint(tmp_path).heads().W_Q.shape == (1, 2, 4, 2)
 
 
 @pytest.mark.parametrize("name", ["truncated file", "code in a pickle", "config with 0 heads", "empty folder"])
@@ -75,14 +75,14 @@ def test_debug_shows_the_trace(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_reported_by_the_analysis_that_reads_them(value: float, tmp_path: Path) -> None:
     hostile.write(tmp_path, hostile.safetensors_bytes(*hostile.header_and_data(value)))
-    headspan.open(tmp_path)
+    open_checkpoint(tmp_path)
     with pytest.raises(CheckpointError, match=r"tensor 'h\.0\.attn\.c_attn\.weight' holds NaN or Inf"):
-        _ = headspan.open(tmp_path).heads().W_Q
+        _ = open_checkpoint(tmp_path).heads().W_Q
 
 
 def test_a_file_that_shrinks_after_opening_is_reported(tmp_path: Path) -> None:
     hostile.write(tmp_path)
-    checkpoint = headspan.open(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"short")
     with pytest.raises(CheckpointError, match=r"'model\.safetensors' can no longer be read"):
         _ = checkpoint.heads().W_Q
@@ -95,7 +95,7 @@ def test_a_tensor_name_with_a_newline_and_html_stays_harmless(tmp_path: Path) ->
     folder = tmp_path / "<img src=x onerror=alert(2)>\n[red]name"
     folder.mkdir()
     hostile.write(folder, hostile.safetensors_bytes(header, data))
-    checkpoint = headspan.open(folder)
+    checkpoint = open_checkpoint(folder)
     assert nasty in checkpoint.stack().unclaimed()
     shown = CliRunner().invoke(app, ["inspect", str(folder)])
     assert shown.exit_code == 0
@@ -115,6 +115,6 @@ def test_parts_that_are_quantized_but_not_the_attention_do_not_stop_anyone(tmp_p
     header["h.0.mlp.c_fc.weight"] = {"dtype": "U8", "shape": [4, 16], "data_offsets": [len(data), len(data) + 64]}
     config = {**hostile.CONFIG, "quantization_config": {"quant_method": "mxfp4"}}
     hostile.write(tmp_path, hostile.safetensors_bytes(header, data + bytes(64)), config)
-    checkpoint = headspan.open(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
     assert checkpoint.packing == "mxfp4"
     assert torch.equal(checkpoint.heads().W_Q, torch.full((1, 2, 4, 2), 0.5))

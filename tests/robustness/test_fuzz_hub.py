@@ -19,7 +19,7 @@ from huggingface_hub.utils._http import default_client_factory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.checkpoint.hub import patience
 from headspan.checkpoint.hub.patience import Patience
 from headspan.errors import HeadspanError
@@ -108,7 +108,7 @@ def attempt(hub: PretendedHub) -> str:
     message = "opened"
     with nothing_read_outside(Path(constants.HF_ASSETS_CACHE).parents[1]):
         try:
-            checkpoint = headspan.open("org/name")
+            checkpoint = open_checkpoint("org/name")
             for block in checkpoint.heads().blocks():
                 assert block.W_Q.isfinite().all()
         except HeadspanError as refusal:

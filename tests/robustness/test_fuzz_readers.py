@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import HeadspanError
 from tests.robustness import hostile
 
@@ -141,7 +142,7 @@ def attempt(fill: Callable[[Path], None]) -> None:
     message = "opened"
     with nothing_read_outside(folder):
         try:
-            checkpoint = headspan.open(folder)
+            checkpoint = open_checkpoint(folder)
             for block in checkpoint.heads().blocks():
                 assert block.W_Q.isfinite().all()
         except HeadspanError as refusal:
@@ -278,6 +279,6 @@ def test_no_index_makes_the_reader_open_a_file_outside_the_folder(weight_map: di
         patch.setattr(io, "open", watching_open)
         patch.setattr(builtins, "open", watching_open)
         with pytest.raises(HeadspanError, match=r"\w"):
-            headspan.open(folder)
+            open_checkpoint(folder)
     assert opened, "the watch saw nothing, so it proves nothing"
     assert all(path.is_relative_to(folder) for path in opened)

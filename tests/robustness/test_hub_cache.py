@@ -11,7 +11,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.checkpoint.hub import cache, ranged_file
 from headspan.errors import HubError
 from tests.robustness.hub_model import WEIGHTS, agree, heads_from_the_hub
@@ -23,7 +23,7 @@ def test_a_reading_that_was_stopped_goes_on_where_it_stood(
     folder: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "PIECE_BYTES", 2**16)
-    checkpoint = headspan.open("org/tiny")
+    checkpoint = open_checkpoint("org/tiny")
     stopped = 0
 
     def stop(chunk_bytes: int) -> None:
@@ -44,8 +44,8 @@ def test_a_reading_that_was_stopped_goes_on_where_it_stood(
         with pytest.raises(KeyboardInterrupt):
             _ = checkpoint.heads().W_Q
     hub.forget()
-    again = headspan.open("org/tiny").heads().W_Q
-    assert torch.equal(again, headspan.open(folder).heads().W_Q)
+    again = open_checkpoint("org/tiny").heads().W_Q
+    assert torch.equal(again, open_checkpoint(folder).heads().W_Q)
     whole = sum(info.n_bytes for name, info in checkpoint.store.infos.items() if "q_proj" in name)
     assert hub.sent(WEIGHTS) <= whole - 200_000 + 4096
 
@@ -74,13 +74,13 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "file"))
     assert agree(folder, heads_from_the_hub())
     with pytest.raises(HubError, match=r"'config\.json' cannot be written to .* set HF_HOME"):
-        _ = headspan.open("org/tiny").folder
+        _ = open_checkpoint("org/tiny").folder
 
 
 def test_two_processes_at_once_do_not_spoil_the_cache(folder: Path, hub: HubServer, tmp_path: Path) -> None:
     program = (
         "import hashlib, headspan\n"
-        "heads = headspan.open('org/tiny').heads()\n"
+        "heads = open_checkpoint('org/tiny').heads()\n"
         "content = b''.join(w.numpy().tobytes() for w in (heads.W_Q, heads.W_K, heads.W_V, heads.W_O, heads.W_E))\n"
         "print(hashlib.sha256(content).hexdigest())"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import HubError
 from tests.robustness import hub_faults
 from tests.robustness.hub_model import WEIGHTS, agree, all_heads, heads_from_the_hub
@@ -31,7 +31,7 @@ PASSING = {
 
 @pytest.mark.parametrize("name", PASSING)
 def test_a_fault_that_passes_is_overcome(name: str, folder: Path, hub: HubServer) -> None:
-    checkpoint = headspan.open("org/tiny")
+    checkpoint = open_checkpoint("org/tiny")
     hub.fail(PASSING[name], WEIGHTS, port="cdn", times=2)
     assert agree(folder, all_heads(checkpoint.heads()))
     assert all(fault.times == 0 for fault in hub.faults)
@@ -48,7 +48,7 @@ def test_a_fault_of_the_hub_itself_is_overcome(name: str, folder: Path, hub: Hub
 
 
 def test_a_dropped_connection_is_resumed_at_the_byte_it_reached(folder: Path, hub: HubServer) -> None:
-    checkpoint = headspan.open("org/tiny")
+    checkpoint = open_checkpoint("org/tiny")
     hub.forget()
     for _ in range(3):
         hub.fail(hub_faults.drop_after(60_000), WEIGHTS, port="cdn")
@@ -76,7 +76,7 @@ def test_a_dropped_connection_is_resumed_at_the_byte_it_reached(folder: Path, hu
 def test_a_fault_that_stays_is_one_sentence_after_few_attempts(
     name: str, message: str, folder: Path, hub: HubServer
 ) -> None:
-    checkpoint = headspan.open("org/tiny")
+    checkpoint = open_checkpoint("org/tiny")
     behaviours = {
         **PASSING,
         "a connection dropped in the middle": hub_faults.drop_after(1000),
@@ -95,7 +95,7 @@ def test_a_server_that_asks_for_a_long_wait_is_not_waited_for(folder: Path, hub:
     hub.fail(hub_faults.status(429, retry_after=86_400), "/api/")
     begun = time.monotonic()
     with pytest.raises(HubError, match=r"asks to wait 86400 s before the list of files of 'org/tiny' is read"):
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
     assert time.monotonic() - begun < 60
 
 
@@ -110,18 +110,18 @@ def test_a_server_that_asks_for_a_long_wait_is_not_waited_for(folder: Path, hub:
 def test_a_rate_limit_that_lasts_is_not_waited_for(seconds: str, message: str, folder: Path, hub: HubServer) -> None:
     hub.fail(hub_faults.status(429, ratelimit=f'"api";r=0;t={seconds}'), "/api/")
     with pytest.raises(HubError, match=message):
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
 
 
 def test_retry_after_is_honoured(folder: Path, hub: HubServer) -> None:
     hub.fail(hub_faults.status(429, retry_after=1), "/api/")
     begun = time.monotonic()
-    headspan.open("org/tiny")
+    open_checkpoint("org/tiny")
     assert time.monotonic() - begun >= 1
 
 
 def test_a_link_that_expires_is_asked_for_again(folder: Path, hub: HubServer) -> None:
-    checkpoint = headspan.open("org/tiny")
+    checkpoint = open_checkpoint("org/tiny")
     hub.fail(hub_faults.status(403), WEIGHTS, port="cdn")
     hub.forget()
     assert agree(folder, all_heads(checkpoint.heads()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import CheckpointError, HeadspanError, HubError
 from tests.robustness import hostile, hub_faults
 from tests.robustness.hub_model import WEIGHTS, agree, heads_from_the_hub
@@ -46,7 +46,7 @@ def test_a_lie_is_refused_at_once_in_one_sentence(name: str, folder: Path, hub: 
     hub.fail(behaviour, WEIGHTS, port="cdn", times=1000)
     hub.fail(behaviour, "elsewhere", times=1000)
     with pytest.raises(HubError, match=message) as refusal:
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 400
 
@@ -59,7 +59,7 @@ def test_a_server_that_ignores_ranges_is_not_allowed_to_send_everything(
         HubError,
         match=r"ignores byte ranges and would send all 0\.0 GB of 'model\.safetensors'; download the mod",
     ):
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
     monkeypatch.setattr("headspan.checkpoint.hub.connection.SPARE_BYTES", 10**9)
     assert agree(folder, heads_from_the_hub())
 
@@ -67,7 +67,7 @@ def test_a_server_that_ignores_ranges_is_not_allowed_to_send_everything(
 def test_a_file_that_changes_between_list_and_reading_is_refused(folder: Path, hub: HubServer) -> None:
     hub.fail(hub_faults.another_etag, WEIGHTS, port="hub")
     with pytest.raises(HubError, match=r"'model\.safetensors' of 'org/tiny' is not the file that the Hub listed"):
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
 
 
 def test_a_small_file_that_is_not_the_listed_one_is_refused(folder: Path, hub: HubServer) -> None:
@@ -76,7 +76,7 @@ def test_a_small_file_that_is_not_the_listed_one_is_refused(folder: Path, hub: H
     (folder / "config.json").write_text(config.replace("192", "193"))
     hub.fail(lambda request: request.answer(200, {}, request.content()), "config.json", times=9)
     with pytest.raises(HubError, match=r"what 127.+ sent as 'config\.json' is not the file it lists"):
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
 
 
 LISTINGS = {
@@ -109,7 +109,7 @@ def test_an_answer_that_is_no_list_of_files_is_one_sentence(
     behaviour, message = LISTINGS[name]
     hub.fail(behaviour, "/api/models", times=1000)
     with pytest.raises(HubError, match=message) as refusal:
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
     assert "\n" not in str(refusal.value)
 
 
@@ -134,7 +134,7 @@ def test_a_list_of_files_that_makes_no_sense_is_refused(
     content = json.dumps({**hub.repositories["org/tiny"].listing(), **change}).encode()
     hub.fail(lambda request: request.answer(200, {}, content), "/api/models")
     with pytest.raises(CheckpointError, match=message):
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
 
 
 NOT_SERVABLE = {
@@ -158,7 +158,7 @@ def test_a_bad_checkpoint_is_refused_over_http_as_it_is_locally(name: str, hub: 
     large = {path.name: "ab" * 32 for path in folder.iterdir() if path.stat().st_size > 10**8}
     hub.add("org/bad", folder, digests=large)
     with pytest.raises(HeadspanError, match=message) as refusal:
-        headspan.open("org/bad")
+        open_checkpoint("org/bad")
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 500
     assert not (folder / "code-ran").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import HeadspanError, HubError
 from tests.robustness import hub_faults
 from tests.robustness.hub_model import WEIGHTS, agree, heads_from_the_hub
@@ -22,12 +22,12 @@ def test_a_missing_model_revision_or_file_is_one_sentence(folder: Path, hub: Hub
         HubError,
         match=r"there is no file or folder 'org/none' here, and 127\S+ has no model 'org/none' that",
     ):
-        headspan.open("org/none")
+        open_checkpoint("org/none")
     with pytest.raises(HubError, match=r"'org/tiny' has no revision 'v9'; its page at 127\S+ lists its branches"):
-        headspan.open("org/tiny@v9")
+        open_checkpoint("org/tiny@v9")
     hub.fail(hub_faults.status(404, x_error_code="EntryNotFound"), WEIGHTS)
     with pytest.raises(HubError, match=r"has no file 'model\.safetensors', though its list of files names it"):
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
 
 
 def test_a_gated_model_is_one_sentence_and_opens_with_a_token(
@@ -35,7 +35,7 @@ def test_a_gated_model_is_one_sentence_and_opens_with_a_token(
 ) -> None:
     hub.repositories["org/tiny"].gated = True
     with pytest.raises(HubError, match=r"'org/tiny' is gated: accept its terms on its page at 127.+`hf auth login`"):
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
     monkeypatch.setenv("HF_TOKEN", SECRET)
     assert agree(folder, heads_from_the_hub())
 
@@ -48,7 +48,7 @@ def test_no_network_is_one_sentence(folder: Path, hub: HubServer, monkeypatch: p
         HubError,
         match=r"no file or folder 'org/tiny' here, and 127\S+ cannot be reached \(.*refused\); check the",
     ):
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
     assert time.monotonic() - begun < 60
 
 
@@ -57,7 +57,7 @@ def test_offline_is_one_sentence(folder: Path, hub: HubServer, monkeypatch: pyte
     with pytest.raises(
         HubError, match=r"there is no file or folder 'gpt2' here, and the Hub may not be asked .*HF_HUB_OFFLINE is set"
     ):
-        headspan.open("gpt2")
+        open_checkpoint("gpt2")
     assert hub.seen == []
 
 
@@ -67,7 +67,7 @@ def test_an_endpoint_that_is_no_address_is_one_sentence(
 ) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", endpoint)
     with pytest.raises(HubError, match=r"HF_ENDPOINT is '.*', which is not the address of a server"):
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
 
 
 @pytest.mark.parametrize(
@@ -75,5 +75,5 @@ def test_an_endpoint_that_is_no_address_is_one_sentence(
 )
 def test_what_cannot_be_a_name_is_not_asked_for(text: str, folder: Path, hub: HubServer) -> None:
     with pytest.raises(HeadspanError, match=r"there is no file or folder|holds no model"):
-        headspan.open(text)
+        open_checkpoint(text)
     assert hub.seen == []

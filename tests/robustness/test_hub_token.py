@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import HubError
 from tests.robustness import hub_faults
 from tests.robustness.hub_model import WEIGHTS
@@ -30,7 +30,7 @@ def test_the_token_goes_to_the_hub_and_not_where_it_leads(
     for name in ("huggingface_hub", "httpx2", "httpcore2"):
         logging.getLogger(name).setLevel(logging.DEBUG)
         monkeypatch.setattr(logging.getLogger(name), "propagate", True)
-    checkpoint = headspan.open("org/tiny")
+    checkpoint = open_checkpoint("org/tiny")
     _ = checkpoint.heads().W_Q
     assert checkpoint.folder is not None
     by_port = {port: [seen.headers for seen in hub.seen if seen.port == port] for port in ("hub", "cdn")}
@@ -51,7 +51,7 @@ def test_a_token_is_not_sent_where_the_list_of_files_leads(
         hub.forget()
         hub.fail(hub_faults.redirect_to(f"{other}/elsewhere"), "/api/models")
         with pytest.raises(HubError, match="has no model"):
-            headspan.open("org/tiny")
+            open_checkpoint("org/tiny")
         assert ["Authorization" in seen.headers for seen in hub.seen] == [True, False]
 
 
@@ -60,7 +60,7 @@ def test_no_error_shows_the_token(name: str, folder: Path, hub: HubServer, monke
     monkeypatch.setenv("HF_TOKEN", SECRET)
     hub.fail(FAULTS[name], WEIGHTS, times=1000)
     with pytest.raises(HubError, match="failed again and again") as refusal:
-        headspan.open("org/tiny")
+        open_checkpoint("org/tiny")
     problem: BaseException | None = refusal.value
     while problem is not None:
         shown = traceback.TracebackException.from_exception(problem, capture_locals=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.lenses import ranks
 from headspan.sweeps import open_store, run_sweep
 from tests.robustness.hub_server import HubServer
@@ -30,5 +30,5 @@ def test_revisions_in_braces_are_swept_each_at_its_commit(hub: HubServer, tmp_pa
     kept = open_store(store)["org--tiny/ranks"].to_dataset().sel(model="org/tiny")
     assert list(kept["step"].values) == [1, 2, 10]
     assert list(kept["revision"].values) == [f"{step:040x}" for step in (1, 2, 10)]
-    bare = ranks.compute(headspan.open(tmp_path / "step10").heads())
+    bare = ranks.compute(open_checkpoint(tmp_path / "step10").heads())
     np.testing.assert_array_equal(kept["rank_K"].sel(step=10), bare["rank_K"])

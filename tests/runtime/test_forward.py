@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import UnsupportedModel
 from headspan.runtime import RunnableModel, forward, open_runnable
 from headspan.runtime.forward_pass import output_matrices
@@ -159,7 +159,7 @@ def test_a_partial_checkpoint_is_refused_by_what_it_lacks(gpt2_attention: Path) 
 def test_models_that_are_neither_causal_nor_text_encoders_are_refused(kind: str) -> None:
     case = next(case for case in CASES if case.name == kind)
     with pytest.raises(UnsupportedModel, match="runs causal language models and text encoders"):
-        open_runnable(case.model(), stack=next(iter(headspan.open(case.model()).stacks)))
+        open_runnable(case.model(), stack=next(iter(open_checkpoint(case.model()).stacks)))
 
 
 def test_opening_is_silent(capfd: pytest.CaptureFixture[str]) -> None:

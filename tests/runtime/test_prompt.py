@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import ArgumentError, CheckpointError, HeadspanError, UnsupportedModel
 from headspan.runtime import (
     RunnableModel,
@@ -136,10 +136,10 @@ def test_without_transformers_the_message_says_what_to_install(monkeypatch: pyte
 def test_obstacles_are_known_before_anything_is_loaded(
     gpt2_attention: Path, stories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run_obstacle(headspan.open(stories)) is None
-    assert "partial" in (run_obstacle(headspan.open(gpt2_attention)) or "")
+    assert run_obstacle(open_checkpoint(stories)) is None
+    assert "partial" in (run_obstacle(open_checkpoint(gpt2_attention)) or "")
     monkeypatch.setattr("headspan.runtime.find_spec", lambda name: None)
-    assert "headspan[run]" in (run_obstacle(headspan.open(stories)) or "")
+    assert "headspan[run]" in (run_obstacle(open_checkpoint(stories)) or "")
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,17 @@ import pytest
 import torch
 import xarray as xr
 from headspan.findings import findings_of
+from headspan.lenses.affinity.certifying import Question, candidates, helpful_width
+from headspan.lenses.affinity.edges import edges, top_edges
+from headspan.lenses.affinity.hubs import hub_scores
+from headspan.lenses.affinity.tables import as_json, table
 
 import headspan
 from headspan.errors import DegenerateSubspace, MemoryBudgetError, ShapeError
 from headspan.lenses import affinity, similarity
 from headspan.lenses.affinity import sketch
-from headspan.lenses.affinity.certifying import Question, candidates, helpful_width
 from headspan.lenses.affinity.costs import EXACT_OPERATIONS, affinity_plan
-from headspan.lenses.affinity.edges import edges, top_edges
 from headspan.lenses.affinity.figures import figures
-from headspan.lenses.affinity.hubs import hub_scores
-from headspan.lenses.affinity.tables import as_json, table
 
 PAIRINGS = ("OQ", "OK", "OV")
 WIDE = {

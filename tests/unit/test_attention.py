@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import xarray as xr
-from headspan.lenses.attention.angular import angular_correlation, cosines
-from headspan.lenses.attention.mixing import (
+from scipy import stats
+
+import headspan
+from headspan.errors import ArgumentError
+from headspan.lenses.attention.maps import (
+    STATISTICS,
+    pattern_statistics,
+    uniform_pattern,
+    uniform_statistics,
+    write_average,
+    write_shares,
+)
+from headspan.lenses.attention.states import (
+    angular_correlation,
+    cosines,
     effective_rank,
     numerical_rank,
     random_effective_rank,
     state_statistics,
     uniform_map_rank,
 )
-from headspan.lenses.attention.statistics import (
-    STATISTICS,
-    pattern_statistics,
-    row_entropy,
-    uniform_pattern,
-    uniform_statistics,
-)
-from scipy import stats
-
-from headspan.errors import ShapeError
-from headspan.lenses import attention
-from headspan.lenses.attention.maps import write_average, write_shares
+from headspan.result import Result
 from headspan.runtime import RunnableModel, encoded, forward, open_runnable
+from headspan.runtime.divergence import row_entropy
 from tests.unit.running_models import TEXT, fresh, running
 
 N = 7
@@ -48,8 +51,8 @@ def model() -> RunnableModel:
 
 
 @pytest.fixture(scope="module")
-def result(model: RunnableModel) -> xr.Dataset:
-    return attention.compute(model, encoded(model, TEXT), level="word", permutations=19)
+def result(model: RunnableModel) -> Result:
+    return headspan.attention(model, TEXT, level="word", permutations=19)
 
 
 # Statistics of heads
@@ -90,7 +93,7 @@ def test_statistics_are_their_definitions() -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_chance_is_what_a_head_of_constant_scores_does(causal: bool) -> None:
+def test_the_null_is_what_a_head_of_constant_scores_does(causal: bool) -> None:
     scores = torch.zeros(1, N, N, dtype=torch.float64)
     if causal:
         scores = scores.masked_fill(torch.ones(N, N, dtype=torch.bool).triu(1), -torch.inf)
@@ -102,18 +105,18 @@ def test_chance_is_what_a_head_of_constant_scores_does(causal: bool) -> None:
 
 def test_uniform_causal_masses_are_mean_of_one_over_i() -> None:
     expected = np.mean([1 / (i + 1) for i in range(1, N)])
-    chance = uniform_statistics(N, causal=True)
+    uniform = uniform_statistics(N, causal=True)
     for name in ("self_mass", "previous_mass", "first_mass", "sink_mass"):
-        assert chance[name] == pytest.approx(expected)
-    assert chance["effective_positions"] == pytest.approx(np.mean(range(2, N + 1)))
+        assert uniform[name] == pytest.approx(expected)
+    assert uniform["effective_positions"] == pytest.approx(np.mean(range(2, N + 1)))
 
 
 def test_a_single_token_has_no_statistics(model: RunnableModel) -> None:
-    found = attention.compute(model, encoded(model, [5]))
+    found = headspan.attention(model, [5])
     assert np.isnan(found["entropy"].values).all()
     assert np.isnan(found["mean_cosine"].values).all()
     np.testing.assert_allclose(found["mean_map"].values, 1)
-    assert attention.as_json(found)["heads"][0]["entropy"] is None
+    assert found.to_json()["heads"][0]["entropy"] is None
 
 
 # Maps
@@ -121,7 +124,7 @@ def test_a_single_token_has_no_statistics(model: RunnableModel) -> None:
 
 def test_head_averages_are_their_definitions(model: RunnableModel) -> None:
     prompt = encoded(model, TEXT)
-    run, found = forward(model, prompt.tokens), attention.compute(model, prompt, permutations=0)
+    run, found = forward(model, prompt.tokens), headspan.attention(model, TEXT, permutations=0).grid()
     pattern = run.pattern()[0].double().numpy()
     np.testing.assert_allclose(found["mean_map"].values, pattern.mean(axis=1), atol=1e-7)
     norms = np.stack([run.head_writes(place)[0].norm(dim=-1).double().numpy() for place in range(2)])
@@ -156,11 +159,9 @@ def test_heads_that_all_write_nothing_count_alike() -> None:
 
 def test_rows_of_word_maps_of_a_real_encoder_sum_to_one(minilm: Path) -> None:
     running_model = open_runnable(minilm)
-    prompt = encoded(
-        running_model, "Unbelievable! The tokenizer's sub-words of “antidisestablishmentarianism” were pooled."
-    )
-    found = attention.compute(running_model, prompt, level="word", permutations=0)
-    assert found.sizes["query"] < len(prompt)
+    text = "Unbelievable! The tokenizer's sub-words of “antidisestablishmentarianism” were pooled."
+    found = headspan.attention(running_model, text, level="word", permutations=0).dataset()
+    assert found.sizes["query"] < len(encoded(running_model, text))
     for name in ("pattern", "mean_map", "write_map"):
         np.testing.assert_allclose(found[name].sum("key"), 1, atol=1e-6)
     assert float(found["left_out"].max()) == 0
@@ -168,31 +169,38 @@ def test_rows_of_word_maps_of_a_real_encoder_sum_to_one(minilm: Path) -> None:
 
 
 def test_what_is_not_shown_is_reported(model: RunnableModel) -> None:
-    prompt = encoded(model, TEXT)
-    dropped = attention.compute(model, prompt, level="word", special="drop", permutations=0)
+    dropped = headspan.attention(model, TEXT, level="word", special="drop", permutations=0)
     np.testing.assert_allclose(dropped["mean_map"].sum("key") + dropped["left_out"], 1, atol=1e-6)
     assert float(dropped["left_out"].min()) > 0
-    chosen = attention.compute(model, prompt, level="word", words=["café", "the"], permutations=0)
+    chosen = headspan.attention(model, TEXT, level="word", words=["café", "the"], permutations=0)
+    assert chosen.data.identical(headspan.attention(model, TEXT, level="word", words="café,the", permutations=0).data)
     assert [str(text) for text in chosen["query_text"].values] == ["The", "the", "café", "the", "the"]
     np.testing.assert_allclose(chosen["mean_map"].sum("key") + chosen["left_out"], 1, atol=1e-6)
 
 
-def test_the_double_sum_keeps_the_total(model: RunnableModel, result: xr.Dataset) -> None:
-    summed = attention.compute(model, encoded(model, TEXT), level="word", pooling="sum", permutations=0)
+def test_the_double_sum_keeps_the_total(model: RunnableModel, result: Result) -> None:
+    summed = headspan.attention(model, TEXT, level="word", pooling="sum", permutations=0)
     np.testing.assert_allclose(summed["mean_map"].sum(["query", "key"]), result.attrs["n_tokens"], rtol=1e-6)
 
 
-@pytest.mark.parametrize("given", [{"level": "letter"}, {"pooling": "max"}, {"special": "hide"}])
-def test_unknown_choices_are_refused(model: RunnableModel, given: dict[str, str]) -> None:
-    with pytest.raises(ShapeError, match="level is token or word"):
-        attention.compute(model, encoded(model, TEXT), **given)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"level": "letter"}, "level is token or word, not 'letter'"),
+        ({"pooling": "max"}, "pooling is mean or sum, not 'max'"),
+        ({"special": "hide"}, "special is keep or drop, not 'hide'"),
+        ({"permutations": -1}, "permutations is at least 0"),
+        ({"prompt": "a", "few_shot": "no such file"}, "prompt and few_shot were both given; give one of them"),
+    ],
+)
+def test_wrong_choices_are_refused_before_the_model_is_opened(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        headspan.attention("no such model", **given)
 
 
 def test_nothing_left_to_show_is_refused(model: RunnableModel) -> None:
-    with pytest.raises(ShapeError, match="nothing is left of the prompt"):
-        attention.compute(model, encoded(model, [model.tokenizer.bos_token_id]), special="drop")  # type: ignore[union-attr]
-    with pytest.raises(ShapeError, match="permutations is at least 0"):
-        attention.compute(model, encoded(model, TEXT), permutations=-1)
+    with pytest.raises(ArgumentError, match="nothing is left of the prompt"):
+        headspan.attention(model, [model.tokenizer.bos_token_id], special="drop")  # type: ignore[union-attr]
 
 
 # States
@@ -206,7 +214,7 @@ def test_states_all_alike_have_cosine_one_and_rank_one() -> None:
     np.testing.assert_allclose(found["effective_rank"], 1, atol=1e-6)
 
 
-def test_random_states_have_the_chance_values() -> None:
+def test_random_states_have_the_values_of_the_null() -> None:
     states = torch.randn(400, 12, 30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     found = state_statistics(states)
     error = float(found["mean_cosine"].std()) / 20
@@ -272,23 +280,35 @@ def test_too_few_positions_have_no_correlation() -> None:
 # The lens
 
 
-def test_the_head_average_is_nearer_to_uniform_than_its_heads(result: xr.Dataset) -> None:
-    assert (result["mean_map_relative_entropy"] > result["relative_entropy"].mean("head")).all()
+def test_the_head_average_is_nearer_to_uniform_than_its_heads(result: Result) -> None:
+    single = result.grid()["relative_entropy"].mean("head")
+    assert (result["mean_map_relative_entropy"].values > single.values).all()
+    np.testing.assert_allclose(result["mean_relative_entropy"], single)
 
 
-def test_every_score_has_its_chance_beside_it(result: xr.Dataset) -> None:
+def test_every_score_has_its_null_beside_it(result: Result) -> None:
     for name in (*STATISTICS, "write_share", "effective_rank", "mean_cosine", "map_rank", "embedding_correlation"):
-        assert np.isfinite(float(result[f"{name}_chance"])), name
+        assert np.isfinite(float(result[f"{name}_null"])), name
     assert {"model", "file_hash", "null", "level", "seed", "run_by"} <= set(result.attrs)
 
 
-def test_the_same_seed_gives_the_same_result(model: RunnableModel, result: xr.Dataset) -> None:
-    again = attention.compute(model, encoded(model, TEXT), level="word", permutations=19)
-    xr.testing.assert_identical(again, result)
+def test_the_same_seed_gives_the_same_result(model: RunnableModel, result: Result) -> None:
+    again = headspan.attention(model, TEXT, level="word", permutations=19)
+    assert again.data.identical(result.data)
+
+
+def test_heads_are_selected_by_label(result: Result) -> None:
+    grid = result.grid()
+    for spelled in ("L1H2", "1.2"):
+        pattern = result["pattern"].sel(head=spelled)
+        np.testing.assert_array_equal(pattern, grid["pattern"].sel(layer=1, head=2))
+    assert result["pattern"].attrs["long_name"] == "attention"
+    with pytest.raises(ArgumentError, match="L7H0"):
+        result["pattern"].sel(head="L7H0")
 
 
 def test_the_default_prompt_is_a_story_or_random_tokens_twice(stories: Path) -> None:
-    told = attention.compute(open_runnable(stories), level="word", permutations=0)
+    told = headspan.attention(stories, level="word", permutations=0)
     assert "Lily" in [str(text) for text in told["query_text"].values]
-    drawn = attention.compute(open_runnable("demo"), permutations=0)["token_id"].values
+    drawn = headspan.attention("demo", permutations=0)["token_id"].values
     assert drawn.tolist()[:32] == drawn.tolist()[32:]

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headspan.errors import ShapeError
+from headspan.errors import ArgumentError
 from headspan.lenses.attention.maps import left_out_mass, pooled
 from headspan.lenses.attention.words import LEFT_OUT, Groups, shown, token_groups, word_groups, word_spans
 from headspan.runtime import Prompt, encoded, forward, open_runnable
@@ -91,9 +91,9 @@ def test_a_token_across_words_joins_them() -> None:
 
 
 def test_words_need_a_text_and_offsets() -> None:
-    with pytest.raises(ShapeError, match="word level needs a text"):
+    with pytest.raises(ArgumentError, match="word level needs a text"):
         word_groups(Prompt((1,), ("a",), (False,)))
-    with pytest.raises(ShapeError, match=r"needs a fast tokenizer.*use --level token"):
+    with pytest.raises(ArgumentError, match=r"needs a fast tokenizer.*use level token"):
         word_groups(Prompt((1,), ("a",), (False,), "a"))
 
 
@@ -101,7 +101,7 @@ def test_words_of_interest_are_found_at_every_place_whatever_their_case() -> Non
     prompt = encoded(running(), TEXT)
     chosen = word_groups(prompt).chosen(["THE", "owner"])
     assert chosen.texts == ("The", "owner", "the", "the", "the")
-    with pytest.raises(ShapeError, match="'cat' does not occur in the prompt; it reads '<s>', 'The'"):
+    with pytest.raises(ArgumentError, match="'cat' does not occur in the prompt; it reads '<s>', 'The'"):
         word_groups(prompt).chosen(["the", "cat"])
 
 

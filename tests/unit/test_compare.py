@@ -12,6 +12,7 @@ import torch
 import xarray as xr
 from headspan.figures import figures_of
 from headspan.findings import findings_of
+from headspan.lenses.affinity.edges import edges
 from typer.testing import CliRunner
 
 import headspan
@@ -19,7 +20,6 @@ from headspan.cli.main import app
 from headspan.errors import ShapeError
 from headspan.explorer.compare_page import compare_page
 from headspan.lenses import affinity, compare
-from headspan.lenses.affinity.edges import edges
 from headspan.lenses.compare.tables import turnover
 from tests.unit.test_drift import HEADS, WIDTH, D, gpt2, noise, noisy
 

@@ -7,15 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import xarray as xr
-from headspan.lenses.attention.clues import clue_likelihoods, written_clues
-from headspan.lenses.attention.pairs import Pair, Split, read_pairs, split_pairs
-from headspan.lenses.attention.shot_masses import own_word_masses, within_shots
 
-from headspan.errors import ArgumentError, HeadspanError, ShapeError, UnsupportedModel
-from headspan.lenses import attention
-from headspan.lenses.attention.few_shot import few_shot
-from headspan.lenses.attention.shots import OUTSIDE, ShotTokens, shot_text, shot_tokens
+import headspan
+from headspan.errors import ArgumentError, HeadspanError, UnsupportedModel
+from headspan.lenses.attention.few_shot import clue_likelihoods, own_word_masses, within_shots, written_clues
+from headspan.lenses.attention.shots import (
+    OUTSIDE,
+    Pair,
+    ShotTokens,
+    Split,
+    read_pairs,
+    shot_text,
+    shot_tokens,
+    split_pairs,
+)
+from headspan.result import Result
 from headspan.runtime import Prompt, RunnableModel, continuation, encoded, open_runnable
 from tests.unit.running_models import running, tokenizer
 
@@ -46,10 +52,8 @@ def story_teller(stories: Path) -> RunnableModel:
 
 
 @pytest.fixture(scope="module")
-def result(story_teller: RunnableModel, tmp_path_factory: pytest.TempPathFactory) -> xr.DataTree:
-    path = tmp_path_factory.mktemp("pairs") / "pairs.csv"
-    path.write_text(CSV)
-    return few_shot(story_teller, read_pairs(path), shots=3, level="word", permutations=9, length=8)
+def result(story_teller: RunnableModel) -> Result:
+    return headspan.attention(story_teller, few_shot=CSV, shots=3, level="word", permutations=9, length=8)
 
 
 # Pairs
@@ -59,6 +63,7 @@ def test_pairs_are_read_and_empty_lines_left_out(file: Path) -> None:
     pairs = read_pairs(file)
     assert len(pairs) == 5
     assert pairs[0] == Pair("dog", "an animal that likes to run")
+    assert read_pairs(CSV) == read_pairs(str(file)) == pairs
 
 
 def test_a_byte_order_mark_is_no_part_of_the_header(file: Path) -> None:
@@ -84,7 +89,7 @@ def test_a_table_of_another_shape_is_refused(file: Path, content: str, message: 
 
 def test_another_encoding_is_refused(file: Path) -> None:
     file.write_bytes("word;clue\nété;saison\n".encode("latin-1"))
-    with pytest.raises(HeadspanError, match=r"is not in UTF-8 .*; save it in that encoding"):
+    with pytest.raises(HeadspanError, match=r"is not text in UTF-8 .*; save it in that encoding"):
         read_pairs(file)
     with pytest.raises(HeadspanError, match="cannot be read: No such file"):
         read_pairs(file.parent / "none.csv")
@@ -107,7 +112,7 @@ def test_a_target_is_never_shown_and_may_be_unknown(file: Path) -> None:
 
 @pytest.mark.parametrize(("shots", "targets"), [(0, []), (5, []), (5, ["sun"]), (9, [])])
 def test_too_few_pairs_are_refused(file: Path, shots: int, targets: list[str]) -> None:
-    with pytest.raises(ShapeError, match=rf"{shots} shots need at least"):
+    with pytest.raises(ArgumentError, match=rf"{shots} shots need at least"):
         split_pairs(read_pairs(file), shots, 0, targets)
 
 
@@ -145,7 +150,7 @@ def test_the_chat_template_is_used_where_there_is_one() -> None:
 
 @pytest.mark.parametrize("template", ["{word}", "{clue} {word}", "{word}{clue}", "{word} {x} {clue}"])
 def test_a_template_without_both_is_refused(story_teller: RunnableModel, template: str) -> None:
-    with pytest.raises(ShapeError, match=r"a template holds \{word\}, some text, then \{clue\}"):
+    with pytest.raises(ArgumentError, match=r"a template holds \{word\}, some text, then \{clue\}"):
         shot_text(story_teller, SHOTS, "bed", template)
 
 
@@ -192,8 +197,8 @@ def test_attention_that_sees_the_shots_stands_out_from_moved_boundaries() -> Non
     same = tokens.shot[:, None] == tokens.shot[None, :]
     found = within_shots(causal(np.where(same, 1.0, 1e-3)), tokens)
     assert found.within[0] > 0.95
-    assert found.within[0] > found.chance[0] + 0.2
-    assert found.p_value[0] == pytest.approx(1 / 15)
+    assert found.within[0] > found.null[0] + 0.2
+    assert found.p[0] == pytest.approx(1 / 15)
 
 
 def test_attention_that_only_decays_with_distance_does_not() -> None:
@@ -203,8 +208,8 @@ def test_attention_that_only_decays_with_distance_does_not() -> None:
     decaying = causal(np.exp(-distance / 3.0))
     found = within_shots(decaying, tokens)
     assert found.within[0] > 0.5
-    assert found.within[0] == pytest.approx(found.chance[0], abs=0.01)
-    assert found.p_value[0] > 0.1
+    assert found.within[0] == pytest.approx(found.null[0], abs=0.01)
+    assert found.p[0] > 0.1
 
 
 def test_masses_within_and_across_are_their_definitions() -> None:
@@ -225,13 +230,13 @@ def test_masses_within_and_across_are_their_definitions() -> None:
 def test_one_shot_has_nothing_between_boundaries() -> None:
     found = within_shots(causal(np.ones((9, 9))), made_tokens([4, 4]))
     assert np.isnan(found.within).all()
-    assert np.isnan(found.p_value).all()
+    assert np.isnan(found.p).all()
 
 
-def test_own_word_mass_is_its_definition_and_chance_uniform() -> None:
+def test_own_word_mass_is_its_definition_and_its_null_uniform() -> None:
     tokens = made_tokens([5, 5, 5, 5])
     uniform = own_word_masses(causal(np.ones((21, 21))), tokens)
-    assert uniform["own_word"][0] == pytest.approx(uniform["own_word_chance"][0])
+    assert uniform["own_word"][0] == pytest.approx(uniform["own_word_null"][0])
     pattern = np.eye(21)
     for query in np.flatnonzero(tokens.clue != OUTSIDE):
         pattern[query] = 0.7 * (tokens.word == tokens.clue[query]) + 0.3 * (np.arange(21) == query)
@@ -253,7 +258,7 @@ def test_likelihoods_are_those_of_the_logits(story_teller: RunnableModel) -> Non
         logs = story_teller.module(input_ids=whole.tokens).logits[0].double().log_softmax(-1)
     values = [float(logs[place - 1, whole.ids[place]]) for place in range(start, len(whole))]
     assert found["log_likelihood"].iloc[-1] == pytest.approx(np.mean(values), abs=1e-5)
-    assert np.isnan(found["standard_error"]).all()
+    assert np.isnan(found["log_likelihood_se"]).all()
 
 
 def test_written_clues_are_greedy_continuations_up_to_a_line_break(story_teller: RunnableModel) -> None:
@@ -262,8 +267,8 @@ def test_written_clues_are_greedy_continuations_up_to_a_line_break(story_teller:
     prompt = encoded(story_teller, "dog: an animal\nsun: a star\nbed:")
     assert story_teller.tokenizer is not None
     text = str(story_teller.tokenizer.decode(list(continuation(story_teller, prompt, 12)))).strip()
-    assert rows["written"][0] == text.splitlines()[0].strip()
-    assert rows["word"].tolist() == ["bed", "moon"]
+    assert rows["written_clue"][0] == text.splitlines()[0].strip()
+    assert rows["target_word"].tolist() == ["bed", "moon"]
 
 
 def test_an_encoder_has_no_clues_to_write() -> None:
@@ -277,22 +282,24 @@ def test_an_encoder_has_no_clues_to_write() -> None:
 # The whole
 
 
-def test_the_result_holds_maps_shots_clues_and_likelihoods(result: xr.DataTree) -> None:
-    assert set(result.children) == {"map", "shots", "clues", "likelihood"}
-    shots = result["shots"].to_dataset()
+def test_the_result_holds_maps_shots_clues_and_likelihoods(result: Result) -> None:
+    shots = result.dataset()
+    assert {"pattern", "shot_map", "within", "written_clue", "log_likelihood"} <= set(shots.data_vars)
     assert shots["shot_map"].dims == ("layer", "query_shot", "key_shot")
     outside = 1 - shots["shot_map"].sum("key_shot")
     assert float(outside.min()) > 0, "the token before the first shot takes some attention"
     assert (shots["within"] + shots["across"] < 1).all()
-    assert result["likelihood"].sizes["shots"] == 4
-    assert result["clues"].sizes["target"] == 2
+    assert result["log_likelihood"].sizes["shots"] == 4
+    assert result["written_clue"].sizes["target"] == 2
+    assert result.table("likelihood")["shots"].tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(shots["within_z"], (shots["within"] - shots["within_null"]) / shots["within_null_sd"])
 
 
-def test_boundaries_mark_the_first_word_of_every_shot(result: xr.DataTree) -> None:
-    maps = attention.maps_of(result)
-    assert [str(maps["query_text"].values[place]) for place in maps.attrs["boundaries"]] == ["Word"] * 4
+def test_boundaries_mark_the_first_word_of_every_shot(result: Result) -> None:
+    assert [str(result["query_text"].values[place]) for place in result.attrs["boundaries"]] == ["Word"] * 4
 
 
-def test_a_few_shot_prompt_beyond_the_context_is_refused(file: Path) -> None:
-    with pytest.raises(ArgumentError, match="the model's context 128"):
-        few_shot(running(), [Pair("w" * 30, "c" * 60) for _ in range(4)], shots=3)
+def test_a_few_shot_prompt_beyond_the_context_is_refused() -> None:
+    pairs = "word;clue\n" + "".join(f"{'w' * 30};{'c' * 60}\n" for _ in range(4))
+    with pytest.raises(HeadspanError, match="the model's context 128"):
+        headspan.attention(running(), few_shot=pairs, shots=3)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import ArgumentError, CheckpointError, FoldError, MemoryBudgetError, MissingTensor
 from headspan.heads.memory import memory_bytes
 from tests.families.tiny_models import CASES, Case, randomize
@@ -22,12 +23,12 @@ def tiny(name: str) -> Case:
 
 @pytest.fixture(scope="module")
 def llama() -> headspan.Checkpoint:
-    return headspan.open(tiny("llama").model(head=True))
+    return open_checkpoint(tiny("llama").model(head=True))
 
 
 @pytest.fixture(scope="module")
 def gpt2() -> headspan.Checkpoint:
-    return headspan.open(tiny("gpt2").model(head=True))
+    return open_checkpoint(tiny("gpt2").model(head=True))
 
 
 def test_shapes_are_known_before_anything_is_read(llama: headspan.Checkpoint) -> None:
@@ -40,7 +41,7 @@ def test_shapes_are_known_before_anything_is_read(llama: headspan.Checkpoint) ->
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "llama"])
 def test_blocks_of_any_size_hold_the_same_numbers(name: str) -> None:
-    heads = headspan.open(tiny(name).model()).heads()
+    heads = open_checkpoint(tiny(name).model()).heads()
     whole = {role: heads.whole(role) for role in "QKVO"}
     for memory in ("40kB", "1GB"):
         blocks = list(heads.blocks(memory))
@@ -97,7 +98,7 @@ def test_a_dtype_that_cannot_be_computed_in_is_refused(llama: headspan.Checkpoin
 def test_half_precision_is_promoted_and_the_rest_kept(stored: torch.dtype, read: torch.dtype, tmp_path: Path) -> None:
     model = tiny("llama").model(dtype=stored)
     model.save_pretrained(tmp_path)
-    heads = headspan.open(tmp_path).heads()
+    heads = open_checkpoint(tmp_path).heads()
     assert heads.dtype == heads.W_Q.dtype == heads.W_E.dtype == read
     weight = model.layers[1].self_attn.q_proj.weight.detach()
     assert torch.equal(heads.W_Q[1].permute(0, 2, 1).reshape(24, 24), weight.to(read))
@@ -114,7 +115,7 @@ def test_grouped_heads_expand_to_the_query_heads_that_read_them(llama: headspan.
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "gpt_neo", "llama", "qwen2"])
 def test_folding_moves_the_norm_into_the_weights(name: str) -> None:
     """Folded weights on the plainly normalised stream read what the stored ones read behind the norm."""
-    checkpoint = headspan.open(tiny(name).model())
+    checkpoint = open_checkpoint(tiny(name).model())
     plain, folded = checkpoint.heads(), checkpoint.heads(fold="layernorm")
     x = torch.randn(5, plain.d_model, dtype=plain.dtype) + 2
     for layer in (0, 1):
@@ -163,7 +164,7 @@ def test_folding_reaches_mlp_and_unembedding(gpt2: headspan.Checkpoint) -> None:
 
 def test_folding_that_would_change_the_model_is_refused(llama: headspan.Checkpoint, gpt2: headspan.Checkpoint) -> None:
     with pytest.raises(FoldError, match="a bert applies its norm after the attention"):
-        headspan.open(tiny("bert").model()).heads(fold="layernorm")
+        open_checkpoint(tiny("bert").model()).heads(fold="layernorm")
     with pytest.raises(FoldError, match="a llama uses RMSNorm, which keeps the mean"):
         llama.heads(fold="layernorm", center=True)
     with pytest.raises(ArgumentError, match='center=True goes with fold="layernorm"'):
@@ -175,7 +176,7 @@ def test_folding_that_would_change_the_model_is_refused(llama: headspan.Checkpoi
 def test_the_models_own_weights_are_never_changed() -> None:
     model = tiny("gpt2").model()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    heads = headspan.open(model).heads(fold="layernorm", center=True)
+    heads = open_checkpoint(model).heads(fold="layernorm", center=True)
     _ = [*heads.blocks()], heads.W_E, heads.W_pos, heads.mlp(0)
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
@@ -200,7 +201,7 @@ def test_rank_counts_the_directions_a_head_really_has() -> None:
         query[2, 3:] = query[2, :3]
         query[3] = 0
         model.layers[0].self_attn.o_proj.weight.view(24, 4, 6)[:, 1, 4:] = 0
-    heads = headspan.open(model).heads()
+    heads = open_checkpoint(model).heads()
     assert heads.rank("Q").tolist() == [[6, 6, 6, 6], [6, 6, 3, 0]]
     assert heads.rank("O").tolist() == [[6, 4, 6, 6], [6, 6, 6, 6]]
     assert heads.rank("K", tolerance=0.999).max() < 6
@@ -211,7 +212,7 @@ def test_a_weight_that_is_not_finite_raises_when_it_is_read(bad: float) -> None:
     model = tiny("gpt2").model()
     with torch.no_grad():
         model.h[1].attn.c_attn.weight[3, 5] = bad
-    checkpoint = headspan.open(model)
+    checkpoint = open_checkpoint(model)
     assert checkpoint.heads().layer(0).W_Q.isfinite().all()
     with pytest.raises(CheckpointError, match=r"tensor 'h\.1\.attn\.c_attn\.weight' holds NaN or Inf"):
         checkpoint.heads().layer(1)
@@ -230,7 +231,7 @@ def test_provenance_tells_fold_states_and_weights_apart(gpt2: headspan.Checkpoin
     randomize(other)
     with torch.no_grad():
         other.transformer.h[0].attn.c_attn.weight[0, 0] += 1
-    assert headspan.open(other).heads().provenance()["file_hash"] != plain["file_hash"]
+    assert open_checkpoint(other).heads().provenance()["file_hash"] != plain["file_hash"]
 
 
 @pytest.mark.parametrize(

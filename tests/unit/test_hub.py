@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.checkpoint.hub.ranged_file import BLOCK_BYTES
 from headspan.cli.main import app
 from headspan.errors import CheckpointError, HubError
@@ -35,7 +36,7 @@ every_kind = pytest.mark.parametrize("served", KINDS, indirect=True)
 
 @every_kind
 def test_a_model_on_the_hub_gives_bit_identical_heads(served: Path, hub: HubServer) -> None:
-    remote, local = headspan.open("org/tiny"), headspan.open(served)
+    remote, local = open_checkpoint("org/tiny"), open_checkpoint(served)
     for ours, theirs in zip(all_heads(remote.heads()), all_heads(local.heads()), strict=True):
         assert torch.equal(ours, theirs)
     assert torch.equal(remote.heads(fold="layernorm").W_Q, local.heads(fold="layernorm").W_Q)
@@ -45,7 +46,7 @@ def test_a_model_on_the_hub_gives_bit_identical_heads(served: Path, hub: HubServ
 
 @every_kind
 def test_provenance_names_the_commit_and_the_content_without_reading_it(served: Path, hub: HubServer) -> None:
-    remote, local = headspan.open("org/tiny@main"), headspan.open(served)
+    remote, local = open_checkpoint("org/tiny@main"), open_checkpoint(served)
     before = hub.sent()
     facts = remote.heads().provenance()
     assert (facts["model"], facts["revision"]) == ("org/tiny", COMMIT)
@@ -55,7 +56,7 @@ def test_provenance_names_the_commit_and_the_content_without_reading_it(served: 
 
 @every_kind
 def test_opening_reads_headers_only(served: Path, hub: HubServer) -> None:
-    checkpoint = headspan.open("org/tiny")
+    checkpoint = open_checkpoint("org/tiny")
     small = hub.sent("/api/") + hub.sent("config.json") + hub.sent("index.json")
     n_files = len({info.place for info in checkpoint.store.infos.values()})
     # A torch file is read at both of its ends.
@@ -66,7 +67,7 @@ def test_opening_reads_headers_only(served: Path, hub: HubServer) -> None:
 
 @every_kind
 def test_heads_read_the_attention_and_next_to_nothing_else(served: Path, hub: HubServer) -> None:
-    checkpoint = headspan.open("org/tiny")
+    checkpoint = open_checkpoint("org/tiny")
     opening = hub.sent()
     hub.forget()
     _ = all_heads(checkpoint.heads())
@@ -76,14 +77,14 @@ def test_heads_read_the_attention_and_next_to_nothing_else(served: Path, hub: Hu
 
 
 def test_the_tensors_of_a_layer_are_read_in_one_request(served: Path, hub: HubServer) -> None:
-    checkpoint = headspan.open("org/tiny")
+    checkpoint = open_checkpoint("org/tiny")
     hub.forget()
     checkpoint.heads(layers=[1]).layer(1)
     assert len([seen for seen in hub.seen if seen.port == "cdn"]) == 1
 
 
 def test_ranges_that_lie_close_are_read_together_and_others_apart(served: Path, hub: HubServer) -> None:
-    store = headspan.open("org/tiny").store
+    store = open_checkpoint("org/tiny").store
     hub.forget()
     store.read([f"model.layers.1.self_attn.{part}_proj.weight" for part in "kq"])
     assert len(hub.seen) == 1
@@ -98,22 +99,22 @@ def test_ranges_that_lie_close_are_read_together_and_others_apart(served: Path, 
 
 @every_kind
 def test_a_second_reading_transfers_nothing(served: Path, hub: HubServer) -> None:
-    first = all_heads(headspan.open("org/tiny").heads())
+    first = all_heads(open_checkpoint("org/tiny").heads())
     hub.forget()
-    second = headspan.open(f"org/tiny@{COMMIT}")
+    second = open_checkpoint(f"org/tiny@{COMMIT}")
     assert all(torch.equal(a, b) for a, b in zip(first, all_heads(second.heads()), strict=True))
     assert hub.seen == []
     assert second.store.bytes_transferred == 0
-    _ = all_heads(headspan.open("org/tiny@main").heads())
+    _ = all_heads(open_checkpoint("org/tiny@main").heads())
     assert [seen.path.partition("?")[0] for seen in hub.seen] == ["/api/models/org/tiny/revision/main"]
 
 
 def test_what_was_read_is_there_without_a_network(
     served: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    online = headspan.open("org/tiny").heads(layers=[0]).W_Q
+    online = open_checkpoint("org/tiny").heads(layers=[0]).W_Q
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    offline = headspan.open("org/tiny")
+    offline = open_checkpoint("org/tiny")
     assert torch.equal(offline.heads(layers=[0]).W_Q, online)
     with pytest.raises(HubError, match=r"may not be asked for what is not in the cache \(HF_HUB_OFFLINE is set\)"):
         _ = offline.heads(layers=[1]).W_Q
@@ -133,13 +134,13 @@ def download_to_the_cache(folder: Path) -> Path:
 
 def test_the_cache_of_huggingface_hub_is_used_where_it_has_the_files(served: Path, hub: HubServer) -> None:
     snapshot = download_to_the_cache(served)
-    pinned = headspan.open(f"org/tiny@{COMMIT}")
+    pinned = open_checkpoint(f"org/tiny@{COMMIT}")
     assert hub.seen == []
     assert (pinned.source, pinned.revision, pinned.store.bytes_transferred) == ("org/tiny", COMMIT, None)
-    assert torch.equal(headspan.open("org/tiny").heads().W_Q, pinned.heads().W_Q)
+    assert torch.equal(open_checkpoint("org/tiny").heads().W_Q, pinned.heads().W_Q)
     assert len(hub.seen) == 1
     (snapshot / "model.safetensors").unlink()
-    assert headspan.open(f"org/tiny@{COMMIT}").store.bytes_transferred is not None
+    assert open_checkpoint(f"org/tiny@{COMMIT}").store.bytes_transferred is not None
 
 
 def test_the_cache_of_huggingface_hub_serves_where_the_hub_may_not_be_asked(
@@ -147,7 +148,7 @@ def test_the_cache_of_huggingface_hub_serves_where_the_hub_may_not_be_asked(
 ) -> None:
     download_to_the_cache(served)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert headspan.open("org/tiny").revision == COMMIT
+    assert open_checkpoint("org/tiny").revision == COMMIT
     assert hub.seen == []
 
 
@@ -156,29 +157,29 @@ def test_a_local_folder_goes_before_a_model_of_that_name(
 ) -> None:
     write_model(tmp_path / "org" / "tiny", "safetensors")
     monkeypatch.chdir(tmp_path)
-    assert headspan.open("org/tiny").revision is None
+    assert open_checkpoint("org/tiny").revision is None
     assert hub.seen == []
 
 
 def test_a_path_object_is_never_a_name_on_the_hub(served: Path, hub: HubServer) -> None:
     with pytest.raises(CheckpointError, match=r"there is no file or folder 'org/tiny'; give a path, a name on the Hub"):
-        headspan.open(Path("org/tiny"))
+        open_checkpoint(Path("org/tiny"))
     assert hub.seen == []
 
 
 def test_an_old_name_without_an_organisation_opens(served: Path, hub: HubServer) -> None:
     hub.add("tiny", served)
-    assert headspan.open("tiny").source == "tiny"
+    assert open_checkpoint("tiny").source == "tiny"
 
 
 def test_branches_tags_and_pull_requests_are_revisions(served: Path, hub: HubServer) -> None:
     hub.repositories["org/tiny"].revisions = ("main", "step143000", "refs/pr/3")
-    assert headspan.open("org/tiny@step143000").revision == COMMIT
-    assert headspan.open("org/tiny@refs/pr/3").revision == COMMIT
+    assert open_checkpoint("org/tiny@step143000").revision == COMMIT
+    assert open_checkpoint("org/tiny@refs/pr/3").revision == COMMIT
 
 
 def test_the_tokenizer_is_fetched_when_someone_asks_for_it(served: Path, hub: HubServer) -> None:
-    checkpoint = headspan.open("org/tiny")
+    checkpoint = open_checkpoint("org/tiny")
     assert hub.sent("tokenizer.json") == 0
     assert checkpoint.folder is not None
     assert (checkpoint.folder / "tokenizer.json").read_bytes() == (served / "tokenizer.json").read_bytes()
@@ -190,8 +191,8 @@ def test_the_tokenizer_is_fetched_when_someone_asks_for_it(served: Path, hub: Hu
 def test_a_model_without_config_opens_with_one_that_is_given(served: Path, hub: HubServer) -> None:
     (served / "config.json").unlink()
     with pytest.raises(CheckpointError, match=r"'org/tiny' has no config\.json \(found model\.safetensors, tokenizer"):
-        headspan.open("org/tiny")
-    assert headspan.open("org/tiny", config=CONFIG).heads().n_layers == 3
+        open_checkpoint("org/tiny")
+    assert open_checkpoint("org/tiny", config=CONFIG).heads().n_layers == 3
 
 
 def test_views_into_shared_storages_of_a_torch_file_are_read_right(hub: HubServer, tmp_path: Path) -> None:
@@ -207,13 +208,13 @@ def test_views_into_shared_storages_of_a_torch_file_are_read_right(hub: HubServe
     contents["model.layers.2.input_layernorm.weight"] = torch.zeros(3, WIDTH)[2]
     torch.save(contents, folder / "pytorch_model.bin")
     hub.add("org/views", folder)
-    remote, local = headspan.open("org/views"), headspan.open(folder)
+    remote, local = open_checkpoint("org/views"), open_checkpoint(folder)
     for name in contents:
         ours, theirs = (checkpoint.store.read([name])[name] for checkpoint in (remote, local))
         assert torch.equal(ours, theirs), name
         assert ours.stride() == theirs.stride()
     names = [name for name in contents if "self_attn" in name]
-    together = headspan.open("org/views").store.read(names)
+    together = open_checkpoint("org/views").store.read(names)
     assert all(torch.equal(together[name], contents[name]) for name in names)
 
 
@@ -228,7 +229,7 @@ def test_every_precision_is_read_right(dtype: torch.dtype, kind: str, hub: HubSe
         save_file(converted, folder / "model.safetensors")
     hub.add("org/half", folder)
     name = "model.layers.2.self_attn.k_proj.weight"
-    assert torch.equal(headspan.open("org/half").store.read([name])[name], converted[name])
+    assert torch.equal(open_checkpoint("org/half").store.read([name])[name], converted[name])
 
 
 def test_an_empty_tensor_is_read_as_one(hub: HubServer, tmp_path: Path) -> None:
@@ -238,7 +239,7 @@ def test_an_empty_tensor_is_read_as_one(hub: HubServer, tmp_path: Path) -> None:
         contents["nothing"] = torch.zeros(0, 4)
         save_file(contents, folder / file) if kind == "safetensors" else torch.save(contents, folder / file)
         hub.add(f"org/{kind}", folder)
-        assert headspan.open(f"org/{kind}").store.read(["nothing"])["nothing"].shape == (0, 4)
+        assert open_checkpoint(f"org/{kind}").store.read(["nothing"])["nothing"].shape == (0, 4)
 
 
 def test_a_torch_file_in_the_old_format_is_refused_with_what_to_download(hub: HubServer, tmp_path: Path) -> None:
@@ -250,7 +251,7 @@ def test_a_torch_file_in_the_old_format_is_refused_with_what_to_download(hub: Hu
         match=r"'pytorch_model\.bin' of 'org/old' is in the format from before torch 1\.6 and cannot be read in parts; "
         rf"download all of it \(`hf download org/old pytorch_model\.bin config\.json --revision {COMMIT}`\)",
     ):
-        headspan.open("org/old")
+        open_checkpoint("org/old")
     assert hub.sent("pytorch_model.bin") <= BLOCK_BYTES
 
 
@@ -267,7 +268,7 @@ def write_adapter(folder: Path) -> torch.Tensor:
 
 def test_a_local_adapter_of_a_model_on_the_hub_opens(served: Path, hub: HubServer, tmp_path: Path) -> None:
     added = write_adapter(tmp_path / "adapter")
-    checkpoint = headspan.open(tmp_path / "adapter")
+    checkpoint = open_checkpoint(tmp_path / "adapter")
     assert hub.sent("tokenizer.json") == 0
     name = "model.layers.0.self_attn.q_proj.weight"
     assert torch.allclose(checkpoint.store.read([name])[name], tensors()[name] + added, rtol=1e-5, atol=1e-5)
@@ -281,7 +282,7 @@ def test_an_adapter_on_the_hub_is_refused_with_what_to_download(hub: HubServer, 
     with pytest.raises(
         HubError, match=r"'org/lora' is an adapter of another model; download it \(`hf download org/lora"
     ):
-        headspan.open("org/lora")
+        open_checkpoint("org/lora")
 
 
 def test_inspect_says_how_little_was_read(served: Path, hub: HubServer) -> None:

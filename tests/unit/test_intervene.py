@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
-from headspan.lenses.intervene.divergence import full_logs, js_rows, kl_rows
 from scipy.stats import entropy as kl_of_scipy
 from typer.testing import CliRunner
 
+import headspan
 from headspan.cli.main import app
 from headspan.demo import demo_folder
 from headspan.dims import HeadLabel
-from headspan.errors import HeadspanError, ShapeError
-from headspan.lenses import intervene
-from headspan.lenses.intervene.figures import figures
-from headspan.lenses.intervene.findings import findings
+from headspan.errors import ArgumentError, HeadspanError
+from headspan.lenses.intervene.schema import UNMODIFIED
+from headspan.lenses.intervene.settings import parsed_grid, parsed_removal, setting
+from headspan.result import Result
 from headspan.runtime import RunnableModel, encoded, forward, open_runnable
 from headspan.runtime.detectors import repeated_tokens
+from headspan.runtime.divergence import full_logs, js_rows, kl_rows
 from headspan.runtime.interventions import (
     AblatedHeads,
     ScaledLogits,
@@ -36,8 +37,14 @@ from tests.unit.running_models import running
 
 
 @pytest.fixture(scope="module")
-def told(stories: Path) -> xr.Dataset:
-    return intervene.compute(open_runnable(stories), length=12)
+def result(stories: Path) -> Result:
+    return headspan.intervene(stories, length=12)
+
+
+@pytest.fixture(scope="module")
+def told(result: Result) -> xr.Dataset:
+    """Its numbers over the grid of layers and heads."""
+    return result.grid()
 
 
 def test_divergences_are_those_of_scipy() -> None:
@@ -54,8 +61,8 @@ def test_divergences_are_those_of_scipy() -> None:
 
 def test_measures_are_those_of_the_changed_pattern() -> None:
     model = running()
-    prompt = encoded(model, "the café re-opened; the owner")
-    result = intervene.compute(model, prompt, settings=[intervene.setting(ScaledLogits(2.0))], length=0)
+    text = "the café re-opened; the owner"
+    prompt, result = encoded(model, text), headspan.intervene(model, text, scale_qk=2.0, length=0).grid()
     with intervened(model, ScaledLogits(2.0)):
         changed = forward(model, prompt.tokens)
     pattern = changed.runs[1].pattern[0, :, 1:].double().numpy()
@@ -67,9 +74,9 @@ def test_measures_are_those_of_the_changed_pattern() -> None:
     np.testing.assert_allclose(own["kl"], kl_of_scipy(before, pattern, axis=-1).mean(-1), rtol=1e-4)
     np.testing.assert_allclose(own["entropy"], kl_of_scipy(pattern, axis=-1).mean(-1), rtol=1e-4)
     assert float(own["perplexity"]) == pytest.approx(math.exp(changed.loss()), rel=1e-6)
-    unmodified = result.sel(setting=intervene.UNMODIFIED)
+    unmodified = result.sel(setting=UNMODIFIED)
     assert float(unmodified["kl"].max()) == 0.0
-    assert float(result["self_mass_chance"]) == pytest.approx(np.mean([1 / i for i in range(2, len(prompt) + 1)]))
+    assert float(result["self_mass_null"]) == pytest.approx(np.mean([1 / i for i in range(2, len(prompt) + 1)]))
 
 
 def test_one_layer_scaled_is_a_softmax_at_another_temperature() -> None:
@@ -87,6 +94,9 @@ def test_stories_flatten_and_sharpen_as_theory_has_it(told: xr.Dataset) -> None:
     alpha = [0.25, 0.5, 1.0, 2.0, 4.0]
     rows = {float(value): place for place, value in enumerate(told["alpha"].values) if np.isfinite(value)}
     numbers = told[["relative_entropy", "self_mass", "argmax_mass"]].mean(("layer", "head"))
+    for name in numbers:
+        np.testing.assert_allclose(told[f"mean_{name}"], numbers[name])
+        np.testing.assert_allclose(told[f"layer_{name}"], told[name].mean("head").transpose("setting", "layer"))
     means = [numbers.isel(setting=rows[each]) for each in alpha]
     entropies = [float(each["relative_entropy"]) for each in means]
     assert entropies == sorted(entropies, reverse=True)
@@ -100,7 +110,7 @@ def test_stories_flatten_and_sharpen_as_theory_has_it(told: xr.Dataset) -> None:
 def test_random_weights_attend_uniformly_and_averaged_heads_look_more_uniform(told: xr.Dataset) -> None:
     random = told.sel(setting="random weights (seed 0)")
     assert float(random["relative_entropy"].min()) > 0.99
-    assert float(random["self_mass"].mean()) == pytest.approx(float(told["self_mass_chance"]), rel=0.02)
+    assert float(random["self_mass"].mean()) == pytest.approx(float(told["self_mass_null"]), rel=0.02)
     assert float(random["perplexity"]) > 400
     own, averaged = told["relative_entropy"].mean("head"), told["averaged_relative_entropy"]
     assert bool((averaged >= own - 1e-6).all())
@@ -108,7 +118,7 @@ def test_random_weights_attend_uniformly_and_averaged_heads_look_more_uniform(to
 
 def test_stories_are_coherent_only_with_their_own_weights(told: xr.Dataset) -> None:
     perplexity = told["perplexity"]
-    assert float(perplexity.sel(setting=intervene.UNMODIFIED)) < 3
+    assert float(perplexity.sel(setting=UNMODIFIED)) < 3
     assert float(perplexity.sel(setting="alpha 0.25")) > 10
     assert str(told["continuation"].values[0]).strip().startswith("She")
 
@@ -143,8 +153,8 @@ def test_cutting_the_bridge_between_previous_token_and_induction_heads_destroys_
         assert copied(demo, tokens) < 0.3
 
 
-def test_findings_and_figures_tell_the_story(told: xr.Dataset) -> None:
-    said = " ".join(finding.statement for finding in findings(told))
+def test_findings_and_figures_tell_the_story(result: Result, told: xr.Dataset) -> None:
+    said = " ".join(finding.statement for finding in result.findings)
     for words in (
         "falling throughout",
         "largest entry",
@@ -153,44 +163,71 @@ def test_findings_and_figures_tell_the_story(told: xr.Dataset) -> None:
         "looks more uniform",
     ):
         assert words in said
-    drawn = figures(told)
+    drawn = result.figures
     assert set(drawn) == {"Entropy by layer", "Against alpha"}
     line = drawn["Entropy by layer"].data[0]
-    np.testing.assert_allclose(line.y, told["relative_entropy"].mean("head").values[0])
+    np.testing.assert_allclose(line.y, told["relative_entropy"].mean("head").isel(setting=0))
 
 
 def test_an_encoder_is_measured_without_perplexity_or_continuation() -> None:
-    result = intervene.compute(running(causal=False), settings=[intervene.setting(ScaledLogits(2.0))])
+    result = headspan.intervene(running(causal=False), scale_qk=2.0)
     assert np.isnan(result["perplexity"]).all()
     assert set(result["continuation"].values) == {""}
     assert float(result["jsd"].sel(setting="alpha 2").mean()) > 0
-    document = json.loads(json.dumps(intervene.as_json(result), allow_nan=False))
+    document = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert document["settings"][1]["perplexity"] is None
-    assert set(figures(result)) == {"Entropy by layer"}
+    assert set(result.figures) == {"Entropy by layer"}
 
 
 def test_a_grid_of_alphas_is_even_in_its_logarithm() -> None:
-    assert intervene.parsed_grid("0.25:4:5") == pytest.approx((0.25, 0.5, 1.0, 2.0, 4.0))
+    assert parsed_grid("0.25:4:5") == pytest.approx((0.25, 0.5, 1.0, 2.0, 4.0))
 
 
 @pytest.mark.parametrize("text", ["1:2", "a:b:c", "0:1:3", "2:1:3", "1:2:1", "1:2:3:4", "nan:1:3"])
 def test_other_grids_are_refused(text: str) -> None:
-    with pytest.raises(ShapeError, match="grid of alphas"):
-        intervene.parsed_grid(text)
+    with pytest.raises(ArgumentError, match="grid of alphas"):
+        parsed_grid(text)
 
 
 @pytest.mark.parametrize("text", ["L1H0", "L1H0.K", "L1H0.X-L0H3.O", "L1H0-L0H3", "L1H0.K-L0H3"])
-def test_a_removal_says_from_what_and_what(text: str, demo: RunnableModel) -> None:
-    with pytest.raises(ShapeError, match="names no subspace"):
-        intervene.parsed_removal(demo, text)
+def test_a_removal_says_from_what_and_what(text: str) -> None:
+    with pytest.raises(ArgumentError, match="names no subspace"):
+        parsed_removal(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"alphas": "1:2"}, "is not a grid of alphas"),
+        ({"ablate_subspace": "L1H0"}, "names no subspace"),
+        ({"swap": "L0H1"}, "are not two heads"),
+    ],
+)
+def test_wrong_choices_are_refused_before_the_model_is_opened(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        headspan.intervene("no such model", **given)
 
 
 def test_settings_must_differ_and_exist(demo: RunnableModel) -> None:
-    twice = [intervene.setting(ScaledLogits(2.0))] * 2
-    with pytest.raises(ShapeError, match="asked for twice"):
-        intervene.compute(demo, settings=twice)
-    with pytest.raises(ShapeError, match="no intervention"):
-        intervene.compute(demo, settings=[])
+    twice = [setting(ScaledLogits(2.0))] * 2
+    with pytest.raises(ArgumentError, match="asked for twice"):
+        headspan.intervene(demo, settings=twice)
+    with pytest.raises(ArgumentError, match="no intervention"):
+        headspan.intervene(demo, settings=[])
+
+
+def test_settings_as_objects_are_made_after_those_named(demo: RunnableModel) -> None:
+    both = setting(ScaledLogits(2.0), AblatedHeads(("L0H3",)))
+    found = headspan.intervene(demo, [1, 5, 9, 3, 1, 5], scale_qk=[0.5, 2.0], settings=[both], length=0)
+    assert found["setting"].values.tolist() == [UNMODIFIED, "alpha 0.5", "alpha 2", both.name]
+    assert float(found["kl"].sel(head="L0H1", setting="alpha 2")) > 0
+    assert found.top(1, metric="kl")["setting"].item() != UNMODIFIED
+
+
+def test_a_result_survives_a_file(result: Result, tmp_path: Path) -> None:
+    read = headspan.load(result.save(tmp_path / "told.nc"))
+    xr.testing.assert_equal(read.dataset(), result.dataset())
+    assert read.figures["Against alpha"] == result.figures["Against alpha"]
 
 
 def invoked(*arguments: str) -> Any:
@@ -199,14 +236,14 @@ def invoked(*arguments: str) -> Any:
 
 
 def test_the_command_compares_and_writes(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
+    kept = tmp_path / "result.csv"
     options = ("--scale-qk", "2", "--rank-qk", "8", "--ablate-head", "L0H3", "--mean", "--swap", "L0H1,L1H2")
     more = ("--ablate-subspace", "L1H0.K-L0H3.O", "--flatten-qk", "--rotate-qk", "--randomize", "--randomize-attention")
-    shown = invoked(*options, *more, "--tokens", "1,5,9,3,1,5,9,3,1", "-o", str(page))
+    shown = invoked(*options, *more, "--tokens", "1,5,9,3,1,5,9,3,1", "-o", str(kept))
     assert shown.exit_code == 0, shown.output
     for words in ("alpha 2", "rank 8", "L1H0.K", "random bases", "Written after"):
         assert words in shown.output
-    assert page.stat().st_size > 10_000
+    assert len(kept.read_text().splitlines()) == 1 + 16 * 10
     document = json.loads(invoked("--scale-qk", "2", "--rank-qk", "8", "--together", "--json").stdout)
     assert [row["setting"] for row in document["settings"]] == ["unmodified", "alpha 2 + rank 8"]
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import headspan
-from headspan.checkpoint import Checkpoint
+from headspan.checkpoint import Checkpoint, open_checkpoint
 from headspan.errors import ArgumentError
 from headspan.heads import Heads
 from tests.families.tiny_models import CASES
@@ -51,7 +50,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("name", MATRICES)
 def test_a_matrix_is_read_from_the_file_once(folder: Path, reads: list[str], name: str) -> None:
-    heads, matrix = headspan.open(folder).heads(), MATRICES[name]
+    heads, matrix = open_checkpoint(folder).heads(), MATRICES[name]
     first = matrix(heads)
     assert reads
     reads.clear()
@@ -61,15 +60,15 @@ def test_a_matrix_is_read_from_the_file_once(folder: Path, reads: list[str], nam
 
 @pytest.mark.parametrize("name", MATRICES)
 def test_what_is_kept_is_what_is_stored(folder: Path, name: str) -> None:
-    heads, matrix = headspan.open(folder).heads(), MATRICES[name]
-    direct = matrix(headspan.open(folder).heads(cache=0))
+    heads, matrix = open_checkpoint(folder).heads(), MATRICES[name]
+    direct = matrix(open_checkpoint(folder).heads(cache=0))
     assert torch.equal(matrix(heads), direct)
     assert torch.equal(matrix(heads), direct)
 
 
 def test_the_limit_is_kept_and_what_was_not_used_for_longest_goes_first(folder: Path, reads: list[str]) -> None:
-    size = headspan.open(folder).heads().W_Q.nbytes
-    heads = headspan.open(folder).heads(cache=2 * size)
+    size = open_checkpoint(folder).heads().W_Q.nbytes
+    heads = open_checkpoint(folder).heads(cache=2 * size)
     for matrix in (heads.W_Q, heads.W_K, heads.W_Q, heads.W_V):
         assert matrix.nbytes == size
         assert heads.cache.n_bytes <= 2 * size
@@ -81,13 +80,13 @@ def test_the_limit_is_kept_and_what_was_not_used_for_longest_goes_first(folder: 
 
 
 def test_a_fused_matrix_is_not_held_by_one_of_its_roles(folder: Path) -> None:
-    heads = headspan.open(folder).heads()
+    heads = open_checkpoint(folder).heads()
     kept = heads.W_Q
     assert kept.untyped_storage().nbytes() == kept.nbytes == heads.cache.n_bytes
 
 
 def test_a_matrix_larger_than_the_limit_is_read_each_time(folder: Path, reads: list[str]) -> None:
-    heads = headspan.open(folder).heads(cache=100)
+    heads = open_checkpoint(folder).heads(cache=100)
     first = heads.W_Q
     reads.clear()
     assert torch.equal(heads.W_Q, first)
@@ -96,7 +95,7 @@ def test_a_matrix_larger_than_the_limit_is_read_each_time(folder: Path, reads: l
 
 
 def test_a_lower_limit_holds_from_the_next_matrix_on(folder: Path) -> None:
-    heads = headspan.open(folder).heads()
+    heads = open_checkpoint(folder).heads()
     _ = heads.W_E, heads.W_U, heads.W_Q
     heads.cache.limit = heads.W_K.nbytes
     _ = heads.W_K
@@ -104,7 +103,7 @@ def test_a_lower_limit_holds_from_the_next_matrix_on(folder: Path) -> None:
 
 
 def test_release_lets_go_of_everything(folder: Path, reads: list[str]) -> None:
-    heads = headspan.open(folder).heads()
+    heads = open_checkpoint(folder).heads()
     _ = heads.W_Q, heads.W_E, heads.mlp(0)
     assert heads.cache.n_bytes > 0
     heads.release()
@@ -115,7 +114,7 @@ def test_release_lets_go_of_everything(folder: Path, reads: list[str]) -> None:
 
 
 def test_forms_of_the_same_heads_share_a_limit_but_not_their_numbers(folder: Path) -> None:
-    heads = headspan.open(folder).heads()
+    heads = open_checkpoint(folder).heads()
     plain, folded, narrow = heads.W_Q, heads.refolded("layernorm").W_Q, heads.to("float32").W_Q
     assert not torch.equal(plain, folded)
     assert narrow.dtype == torch.float32
@@ -125,7 +124,7 @@ def test_forms_of_the_same_heads_share_a_limit_but_not_their_numbers(folder: Pat
 
 
 def test_what_is_read_within_a_budget_is_not_kept(folder: Path) -> None:
-    heads = headspan.open(folder).heads()
+    heads = open_checkpoint(folder).heads()
     _ = [*heads.blocks("1GB")], heads.layer(0), heads.whole("Q"), heads.table("W_E"), [*heads.mlp_matrices(0)]
     _ = heads.rank("Q"), heads.norm(0), heads.final_norm()
     assert heads.cache.n_bytes == 0
@@ -133,7 +132,7 @@ def test_what_is_read_within_a_budget_is_not_kept(folder: Path) -> None:
 
 def test_a_model_in_memory_is_read_anew_because_it_may_change() -> None:
     model = next(case for case in CASES if case.name == "llama").model()
-    heads = headspan.open(model).heads()
+    heads = open_checkpoint(model).heads()
     before = heads.W_Q.clone()
     with torch.no_grad():
         model.layers[0].self_attn.q_proj.weight.mul_(2)
@@ -142,7 +141,7 @@ def test_a_model_in_memory_is_read_anew_because_it_may_change() -> None:
 
 
 def test_heads_travel_to_another_process_without_what_they_keep(folder: Path) -> None:
-    heads = headspan.open(folder).heads(cache="1MB")
+    heads = open_checkpoint(folder).heads(cache="1MB")
     _ = heads.W_Q
     travelled = pickle.loads(pickle.dumps(heads.cache))
     assert (travelled.limit, travelled.n_bytes) == (10**6, 0)
@@ -150,4 +149,4 @@ def test_heads_travel_to_another_process_without_what_they_keep(folder: Path) ->
 
 def test_a_table_of_another_name_is_refused(folder: Path) -> None:
     with pytest.raises(ArgumentError, match="there is no table 'W_X'; tables are W_E, W_pos, W_U"):
-        headspan.open(folder).heads().table("W_X")
+        open_checkpoint(folder).heads().table("W_X")

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from headspan.figures import figures_of
 from sklearn.metrics import average_precision_score
 from typer.testing import CliRunner
 
+import headspan
 from headspan.cli.main import app
 from headspan.explorer.claims_page import claims_page
-from headspan.ledger import Examination, all_claims
+from headspan.ledger import Examination, ledger
 from headspan.ledger.figures import claims_by_document, figures
-from headspan.lenses import affinity, attention
+from headspan.lenses import affinity
 from headspan.lenses.affinity.class_curves import ANY, class_curves
 from headspan.lenses.affinity.figures import figures as affinity_figures
 from tests.unit.running_models import TEXT, running
@@ -53,7 +53,7 @@ def test_cosines_beside_attention_are_those_of_the_embedded_tokens(level: str) -
 
     model = running()
     prompt = encoded(model, TEXT)
-    maps = attention.compute(model, prompt, level=level, permutations=0)
+    maps = headspan.attention(model, TEXT, level=level, permutations=0)
     cosine = maps["embedding_cosine"].values
     np.testing.assert_allclose(np.diag(cosine), 1, atol=1e-6)
     np.testing.assert_allclose(cosine, cosine.T)
@@ -62,22 +62,22 @@ def test_cosines_beside_attention_are_those_of_the_embedded_tokens(level: str) -
         states = forward(model, prompt.tokens).states[0, 0].double().numpy()
         expected = states[2] @ states[5] / np.linalg.norm(states[2]) / np.linalg.norm(states[5])
         assert cosine[2, 5] == pytest.approx(expected)
-    drawn = figures_of("attention", maps)["Attention beside cosines"]
+    drawn = maps.figures["Attention beside cosines"]
     assert np.isnan(drawn.data[1].z[0][0])
     assert drawn.data[1].z[0][1] == pytest.approx(cosine[0, 1])
 
 
 def test_the_bars_count_every_claim_once() -> None:
-    examined = [Examination(claim, "pass") for claim in all_claims()]
+    examined = [Examination(claim, "pass") for claim in ledger()]
     drawn = claims_by_document(examined)
-    assert sum(sum(bars.x) for bars in drawn.data) == len(all_claims())
-    assert {bars.name for bars in drawn.data} == {claim.status for claim in all_claims()}
+    assert sum(sum(bars.x) for bars in drawn.data) == len(ledger())
+    assert {bars.name for bars in drawn.data} == {claim.status for claim in ledger()}
 
 
 def test_the_page_of_the_ledger_shows_every_claim_and_the_curves() -> None:
-    examined = [Examination(claim, "skipped", reason="not now") for claim in all_claims()]
+    examined = [Examination(claim, "skipped", reason="not now") for claim in ledger()]
     html = claims_page(examined)
-    assert html.count("skipped: not now") == len(all_claims())
+    assert html.count("skipped: not now") == len(ledger())
     for name in figures(examined):
         assert f"<h3>{name}</h3>" in html
 

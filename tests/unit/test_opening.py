@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import CheckpointError, MissingTensor, UnsupportedModel
 from tests.families.tiny_models import CASES
 
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> torch.Tensor:
-    return headspan.open(folder).heads().W_Q
+    return open_checkpoint(folder).heads().W_Q
 
 
 def copy_config(folder: Path, to: Path) -> None:
@@ -36,7 +36,7 @@ def copy_config(folder: Path, to: Path) -> None:
 def test_sharded_safetensors_open(tmp_path: Path, expected: torch.Tensor) -> None:
     LLAMA.model(head=True, dtype=torch.float32).save_pretrained(tmp_path, max_shard_size="10kB")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
-    checkpoint = headspan.open(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
     assert torch.equal(checkpoint.heads().W_Q, expected)
     assert checkpoint.store.bytes_on_disk == sum(f.stat().st_size for f in tmp_path.glob("*.safetensors"))
 
@@ -46,7 +46,7 @@ def test_torch_files_open(zipped: bool, folder: Path, tmp_path: Path, expected: 
     copy_config(folder, tmp_path)
     state_dict = LLAMA.model(head=True, dtype=torch.float32).state_dict()
     torch.save(state_dict, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-    checkpoint = headspan.open(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
     assert torch.equal(checkpoint.heads().W_Q, expected)
     assert {name: info.shape for name, info in checkpoint.store.infos.items()} == {
         name: tuple(tensor.shape) for name, tensor in state_dict.items()
@@ -63,7 +63,7 @@ def test_sharded_torch_files_open(folder: Path, tmp_path: Path, expected: torch.
         torch.save({name: tensors[name] for name in part}, tmp_path / file)
         weight_map |= dict.fromkeys(part, file)
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    assert torch.equal(headspan.open(tmp_path).heads().W_Q, expected)
+    assert torch.equal(open_checkpoint(tmp_path).heads().W_Q, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -71,7 +71,7 @@ def test_torch_files_of_every_precision_open(dtype: torch.dtype, folder: Path, t
     copy_config(folder, tmp_path)
     state_dict = LLAMA.model(head=True, dtype=dtype).state_dict()
     torch.save(state_dict, tmp_path / "pytorch_model.bin")
-    checkpoint = headspan.open(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
     assert {info.dtype for info in checkpoint.store.infos.values()} == {str(dtype).removeprefix("torch.")}
     weight = state_dict["model.layers.0.self_attn.q_proj.weight"]
     assert torch.equal(checkpoint.heads().W_Q[0].permute(0, 2, 1).reshape(24, 24), weight.to(checkpoint.heads().dtype))
@@ -85,29 +85,29 @@ def test_tensors_that_share_or_slice_a_storage_are_read_right(folder: Path, tmp_
     large = torch.randn(30, 40)
     state_dict[name] = large[3:27, 5:29].T
     torch.save(state_dict, tmp_path / "pytorch_model.bin")
-    found = headspan.open(tmp_path).heads().W_Q[0].permute(0, 2, 1).reshape(24, 24)
+    found = open_checkpoint(tmp_path).heads().W_Q[0].permute(0, 2, 1).reshape(24, 24)
     assert torch.equal(found, large[3:27, 5:29].T)
 
 
 def test_a_single_file_opens_with_a_config(folder: Path, tmp_path: Path, expected: torch.Tensor) -> None:
     file = tmp_path / "weights.safetensors"
     file.write_bytes((folder / "model.safetensors").read_bytes())
-    assert torch.equal(headspan.open(file, config=folder / "config.json").heads().W_Q, expected)
-    assert torch.equal(headspan.open(folder / "model.safetensors").heads().W_Q, expected)
+    assert torch.equal(open_checkpoint(file, config=folder / "config.json").heads().W_Q, expected)
+    assert torch.equal(open_checkpoint(folder / "model.safetensors").heads().W_Q, expected)
     config = json.loads((folder / "config.json").read_text())
-    assert torch.equal(headspan.open(str(file), config=config).heads().W_Q, expected)
+    assert torch.equal(open_checkpoint(str(file), config=config).heads().W_Q, expected)
     with pytest.raises(CheckpointError, match=r"'weights\.safetensors' needs a config: pass the model's config\.json"):
-        headspan.open(file)
+        open_checkpoint(file)
 
 
 def test_demo_is_inside_the_package() -> None:
-    heads = headspan.open("demo").heads()
+    heads = open_checkpoint("demo").heads()
     assert (heads.n_layers, heads.n_heads, heads.d_model, heads.positions) == (2, 8, 128, "rotary")
     assert heads.W_Q.dtype == torch.float32
 
 
 def test_a_partial_checkpoint_opens_and_tells_what_it_lacks_when_asked(gpt2_attention: Path) -> None:
-    checkpoint = headspan.open(gpt2_attention)
+    checkpoint = open_checkpoint(gpt2_attention)
     heads = checkpoint.heads()
     assert heads.shape("Q") == (12, 12, 768, 64)
     assert heads.W_pos.shape == (1024, 768)
@@ -124,7 +124,7 @@ def test_a_checkpoint_with_some_layers_opens(folder: Path, tmp_path: Path) -> No
     copy_config(folder, tmp_path)
     tensors = load_file(folder / "model.safetensors")
     save_file({n: t for n, t in tensors.items() if ".layers.0." not in n}, tmp_path / "model.safetensors")
-    checkpoint = headspan.open(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
     assert checkpoint.stack().missing() == ["attention of 1 of 2 layers"]
     assert checkpoint.heads(layers=[1]).W_Q.shape == (1, 4, 24, 6)
     with pytest.raises(MissingTensor, match=r"no tensor 'model\.layers\.0\.self_attn\.q_proj\.weight'"):
@@ -140,7 +140,7 @@ def test_the_cache_of_the_hub_opens_though_it_is_all_links(folder: Path, tmp_pat
     for name, blob in (("model.safetensors", digest), ("config.json", "c0ffee")):
         (blobs / blob).write_bytes((folder / name).read_bytes())
         (snapshot / name).symlink_to(Path("../../blobs") / blob)
-    checkpoint = headspan.open(snapshot)
+    checkpoint = open_checkpoint(snapshot)
     assert checkpoint.revision == "0123abcd"
     assert checkpoint.heads().provenance()["file_hash"] == f"sha256:{digest}"
 
@@ -153,7 +153,7 @@ def test_a_bare_and_a_prefixed_file_give_the_same_heads(
     tensors = load_file(folder / "model.safetensors")
     renamed = {prefix + name.removeprefix("model."): t for name, t in tensors.items() if name != "lm_head.weight"}
     save_file(renamed, tmp_path / "model.safetensors")
-    checkpoint = headspan.open(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
     assert torch.equal(checkpoint.heads().W_Q, expected)
     assert checkpoint.stack().missing() == ["W_U"]
 
@@ -164,29 +164,29 @@ def test_two_models_in_one_file_are_not_guessed_between(folder: Path, tmp_path: 
     twice = {f"{side}.{name}": tensor.clone() for side in ("actor", "critic") for name, tensor in tensors.items()}
     save_file(twice, tmp_path / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"holds several models, under 'actor\.model\.', 'critic\.model\.'"):
-        headspan.open(tmp_path)
+        open_checkpoint(tmp_path)
 
 
 def test_an_unknown_type_is_refused_with_what_was_seen_and_how_to_describe_it() -> None:
     with pytest.raises(UnsupportedModel, match=r"model_type 'mamba' is not described .* no attention-looking tensor"):
-        headspan.open(({"a": torch.zeros(2)}, {"model_type": "mamba"}))
+        open_checkpoint(({"a": torch.zeros(2)}, {"model_type": "mamba"}))
     odd = {f"layers.{layer}.attn.mixed_up.weight": torch.zeros(6, 2) for layer in range(3)}
     expected = r"attention-looking tensors: layers\.\*\.attn\.mixed_up\.weight\. To describe it in a dozen lines"
     with pytest.raises(UnsupportedModel, match=expected):
-        headspan.open((odd, {"model_type": "odd"}))
+        open_checkpoint((odd, {"model_type": "odd"}))
 
 
 def test_something_that_is_no_source_is_refused() -> None:
     with pytest.raises(CheckpointError, match="cannot open a int"):
-        headspan.open(3)
+        open_checkpoint(3)
     with pytest.raises(CheckpointError, match="there is no file or folder 'no/such/place'"):
-        headspan.open("no/such/place")
+        open_checkpoint("no/such/place")
     with pytest.raises(CheckpointError, match="a state dict maps names to tensors; found 'a': int"):
-        headspan.open(({"a": 3}, {"model_type": "gpt2"}))
+        open_checkpoint(({"a": 3}, {"model_type": "gpt2"}))
 
 
 def test_a_model_without_weights_is_refused() -> None:
     with torch.device("meta"):
         model = LLAMA.model(dtype=torch.float32)
     with pytest.raises(CheckpointError, match=r"has no content \(meta device\)"):
-        headspan.open(model)
+        open_checkpoint(model)

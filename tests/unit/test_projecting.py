@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import ShapeError, UnsupportedModel
 from headspan.heads.logits import projection_obstacle, queries_or_keys, relative_rotation
 from headspan.runtime import forward, open_runnable
@@ -31,13 +31,13 @@ def test_queries_and_keys_give_the_running_models_scores(family: str) -> None:
 
 def test_latent_attention_is_refused_by_name() -> None:
     case = next(case for case in CASES if case.name == "deepseek_v3")
-    heads = headspan.open(case.model().float()).heads()
+    heads = open_checkpoint(case.model().float()).heads()
     assert "latent attention" in str(projection_obstacle(heads))
     with pytest.raises(UnsupportedModel, match="latent attention"):
         queries_or_keys(heads, "Q", 0, torch.zeros(3, heads.d_model))
 
 
 def test_reads_of_another_width_are_refused() -> None:
-    heads = headspan.open("demo").heads()
+    heads = open_checkpoint("demo").heads()
     with pytest.raises(ShapeError, match="d_model"):
         queries_or_keys(heads, "Q", 0, torch.zeros(3, heads.d_model + 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.checkpoint.families.logits import Stretch
 from headspan.errors import CheckpointError
 from tests.families.tiny_models import CASES
@@ -25,4 +25,4 @@ def test_a_stretch_that_makes_no_sense_is_refused(settings: dict[str, float]) ->
     # A dictionary of its own: the case's settings are shared by all tests.
     model.config.rope_parameters = {**model.config.rope_parameters, **settings}
     with pytest.raises(CheckpointError, match="needs factor >= 1 and high_freq_factor above low_freq_factor"):
-        headspan.open(model)
+        open_checkpoint(model)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from headspan.lenses.affinity.edges import edges
 
 import headspan
-from headspan.checkpoint import summary
+from headspan.checkpoint import open_checkpoint, summary
 from headspan.checkpoint.synthetic import SHAPES, Planted
 from headspan.checkpoint.synthetic.store import STANDARD_DEVIATION
 from headspan.dims import HeadLabel
 from headspan.errors import ArgumentError, CheckpointError, HeadspanError, UnsupportedModel
 from headspan.lenses import affinity
-from headspan.lenses.affinity.edges import edges
 
 
 def tensor(checkpoint: headspan.Checkpoint, name: str) -> torch.Tensor:
@@ -61,7 +61,7 @@ def test_the_source_names_the_same_model_again() -> None:
         headspan.synthetic("tiny", seed=5, planted=2, strength=5.0),
         headspan.synthetic("tiny", seed=5, planted=["L0H1-L2H3:OQ:6", "L0H2-L3K1:OV:4"], layers=5),
     ):
-        again = headspan.open(checkpoint.source)
+        again = open_checkpoint(checkpoint.source)
         assert again.store.content_hash() == checkpoint.store.content_hash()
         assert all(torch.equal(tensor(again, name), tensor(checkpoint, name)) for name in again.store.infos)
 
@@ -120,7 +120,7 @@ def test_a_synthetic_model_runs() -> None:
 )
 def test_what_cannot_be_made_is_refused_in_one_line(source: str, problem: str) -> None:
     with pytest.raises(HeadspanError, match=problem):
-        headspan.open(source)
+        open_checkpoint(source)
 
 
 def test_families_with_more_than_plain_attention_are_refused() -> None:

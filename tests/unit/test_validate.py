@@ -1,4 +1,4 @@
-"""Geometry held against behaviour: what algebra forces is found, what chance gives is not taken for more."""
+"""Geometry held against behavior: what algebra forces is found, what chance gives is not taken for more."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from headspan.cli.main import app
-from headspan.errors import ShapeError
-from headspan.lenses import LENSES, validate
+from headspan.errors import ArgumentError
+from headspan.lenses.catalog import lenses
+from headspan.lenses.validate import validate
 from headspan.lenses.validate.buffers import token_buffers
 from headspan.lenses.validate.cause import rankings
 from headspan.lenses.validate.distance import pattern_divergences
-from headspan.lenses.validate.figures import figures
-from headspan.lenses.validate.findings import findings
 from headspan.lenses.validate.invariance import invariances
+from headspan.result import Result
 from headspan.runtime import RunnableModel, forward, open_runnable
 from headspan.runtime.divergence import full_logs
 from tests.families.tiny_models import CASES, TOKENS
@@ -45,8 +45,8 @@ def random_model(seed: int) -> RunnableModel:
 
 
 @pytest.fixture(scope="module")
-def result() -> xr.DataTree:
-    return validate.compute(random_model(0), buffers="repeated", **FEW)  # type: ignore[arg-type]
+def result() -> Result:
+    return validate(random_model(0), buffers="repeated", **FEW)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bloom", "llama", "falcon-new-grouped", "bert", "qwen3", "gpt_neox"])
@@ -77,7 +77,7 @@ def test_on_random_weights_scores_do_not_rank_what_a_message_does_to_the_loss() 
     options: dict[str, Any] = {"count": 2, "length": 12, "strong": 1, "random": 24, "controls": 1, "permutations": 99}
     values = []
     for seed in (1, 2):
-        ranked = validate.ranking(validate.compute(random_model(seed), buffers="repeated", **options))
+        ranked = validate(random_model(seed), buffers="repeated", **options).table("rankings")
         own = ranked[(ranked["sample"] == "random") & (ranked["outcome"] == "loss_excess")]
         assert (own["pairs"] == 24).all()
         values += own[own["score"] == "projection_kernel"]["spearman"].tolist()
@@ -86,8 +86,8 @@ def test_on_random_weights_scores_do_not_rank_what_a_message_does_to_the_loss() 
     assert abs(np.mean(values)) < 4 * 0.085
 
 
-def test_rankings_are_spearmans_with_intervals_around_them(result: xr.DataTree) -> None:
-    table, ranked = validate.pairs(result), validate.ranking(result)
+def test_rankings_are_spearmans_with_intervals_around_them(result: Result) -> None:
+    table, ranked = result.table("pairs"), result.table("rankings")
     own = table[(table["pairing"] == "OK") & table["drawn"].astype(bool)]
     row = ranked[
         (ranked["pairing"] == "OK")
@@ -101,12 +101,12 @@ def test_rankings_are_spearmans_with_intervals_around_them(result: xr.DataTree) 
     assert rankings(table.head(2), 99, 0)["spearman"].isna().all()
 
 
-def test_weak_pairs_match_strong_ones_in_target_and_source_layer(result: xr.DataTree) -> None:
-    table = validate.pairs(result)
+def test_weak_pairs_match_strong_ones_in_target_and_source_layer(result: Result) -> None:
+    table = result.table("pairs")
     for _, group in table.groupby("pairing"):
         strong = group[group["chosen"] == "strong"]
         for weak in group[group["chosen"] == "weak"].itertuples():
-            alike = strong[(strong["target"] == weak.target) & (strong["source"].str[:2] == weak.source[:2])]
+            alike = strong[(strong["dst"] == weak.dst) & (strong["src"].str[:2] == weak.src[:2])]
             assert len(alike)
             assert (
                 weak.projection_kernel + weak.composition_score
@@ -115,40 +115,40 @@ def test_weak_pairs_match_strong_ones_in_target_and_source_layer(result: xr.Data
         assert group["drawn"].sum() == FEW["random"]
 
 
-def test_the_same_seed_gives_the_same_result(result: xr.DataTree) -> None:
-    again = validate.compute(random_model(0), buffers="repeated", **FEW)  # type: ignore[arg-type]
+def test_the_same_seed_gives_the_same_result(result: Result) -> None:
+    again = validate(random_model(0), buffers="repeated", **FEW)  # type: ignore[arg-type]
     for name in ("invariance", "distance", "cause", "ranking"):
-        xr.testing.assert_identical(again[name].to_dataset(), result[name].to_dataset())
+        xr.testing.assert_identical(again.dataset(name), result.dataset(name))
 
 
 def test_what_does_not_apply_is_said_and_the_rest_is_done() -> None:
-    found = validate.compute(runnable(BY_NAME["bert"]), **FEW)  # type: ignore[arg-type]
-    assert set(found.children) == {"invariance", "distance"}
+    found = validate(runnable(BY_NAME["bert"]), **FEW)  # type: ignore[arg-type]
+    assert set(found.data.children) == {"invariance", "distance"}
     assert "reads no norm" in found.attrs["cause_obstacle"]
     assert found.attrs["buffers"] == "repeated"
-    latent = validate.compute(runnable(BY_NAME["deepseek_v2"]), buffers="repeated", **FEW)  # type: ignore[arg-type]
+    latent = validate(runnable(BY_NAME["deepseek_v2"]), buffers="repeated", **FEW)  # type: ignore[arg-type]
     assert "latent" in latent.attrs["invariance_obstacle"]
-    assert set(latent.children) == {"distance"}
-    assert all(finding.statement for each in (found, latent) for finding in findings(each))
-    assert set(figures(found)) == {"Distance against behaviour"}
+    assert set(latent.data.children) == {"distance"}
+    assert all(finding.statement for each in (found, latent) for finding in each.findings)
+    assert set(found.figures) == {"Distance against behavior"}
 
 
-def test_findings_and_figures_tell_every_question(result: xr.DataTree) -> None:
-    said = " ".join(finding.statement for finding in findings(result))
+def test_findings_and_figures_tell_every_question(result: Result) -> None:
+    said = " ".join(finding.statement for finding in result.findings)
     for words in ("12 of 12 heads are blind", "invisible after the softmax", "attend more alike", "removed message"):
         assert words in said
-    drawn = figures(result)
-    assert list(drawn) == ["Distance against behaviour", "Affinity against causal effect", "How scores rank effects"]
-    first = drawn["Distance against behaviour"].data[0]
-    np.testing.assert_allclose(first.y[0], float(result["distance"]["pattern_divergence"][0, 0, 1]))
+    drawn = result.figures
+    assert list(drawn) == ["Distance against behavior", "Affinity against causal effect", "How scores rank effects"]
+    first = drawn["Distance against behavior"].data[0]
+    np.testing.assert_allclose(first.y[0], float(result["distance"]["pattern_divergence"].sel(head="L0H0", peer=1)))
 
 
-def test_json_holds_everything(result: xr.DataTree) -> None:
-    document = json.loads(json.dumps(validate.as_json(result), allow_nan=False))
-    assert document["schema"] == "headspan.validate/1"
-    assert {"invariance", "distance", "cause", "provenance"} <= set(document)
-    assert len(document["cause"]["pairs"]) == result["cause"].sizes["pair"]
-    assert document["invariance"][0]["head"] == "L0H0"
+def test_json_holds_everything(result: Result) -> None:
+    document = json.loads(json.dumps(result.to_json(), allow_nan=False))
+    assert document["schema"] == "headspan.validate/2"
+    assert {"pairs", "rankings", "heads", "layers", "provenance"} <= set(document)
+    assert len(document["pairs"]) == result["cause"].sizes["pair"]
+    assert document["heads"][0]["head"] == "L0H0"
 
 
 def test_sampled_buffers_follow_the_model_and_never_end_early(stories: Path) -> None:
@@ -163,16 +163,16 @@ def test_sampled_buffers_follow_the_model_and_never_end_early(stories: Path) -> 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"buffers": "nonsense"}, "buffers are sampled or repeated"),
-        ({"count": 0}, "at least 1 buffer"),
-        ({"length": 2}, "at least 4 tokens"),
-        ({"controls": 0}, "1 control"),
-        ({"permutations": 3}, "99 permutations"),
+        ({"buffers": "nonsense"}, "it is sampled or repeated"),
+        ({"count": 0}, "count = 0 is too few"),
+        ({"length": 2}, "length = 2 is at least 4"),
+        ({"controls": 0}, "controls = 0 is too few"),
+        ({"permutations": 3}, "permutations = 3 at least 99"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ShapeError, match=words):
-        validate.compute(random_model(0), **options)
+    with pytest.raises(ArgumentError, match=words):
+        validate(random_model(0), **options)
 
 
 def test_the_command_prints_findings_and_json(tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_the_command_prints_findings_and_json(tmp_path: Path) -> None:
     assert "heads are blind" in shown.output
     assert page.stat().st_size > 10_000
     told = CliRunner().invoke(app, ["validate", "demo", *options, "--json"])
-    assert json.loads(told.stdout)["schema"] == "headspan.validate/1"
+    assert json.loads(told.stdout)["schema"] == "headspan.validate/2"
 
 
 def test_a_report_leaves_it_out_unless_asked() -> None:
-    assert [name for name, lens in LENSES.items() if lens.on_request] == ["validate"]
+    assert lenses()["validate"].on_request == "takes minutes"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headspan.cli import options as shared
-from headspan.cli.delivery import Delivery
+from headspan.cli.delivery import print_all, print_json
+from headspan.command import Rows, cell, p_text
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from headspan.finding import Finding
 
 SHOWN = 12
+LEVEL = 0.05
 ENDINGS = (".html", ".nc", ".json")
 
 
@@ -26,65 +28,69 @@ def evolution(
         Path | None,
         typer.Option("-o", "--output", help="Also write it: .html a page, .nc all numbers, .json a summary."),
     ] = None,
-    walks: Annotated[int, typer.Option(help="Random walks that change points are held against.", min=19)] = 199,
+    walks: Annotated[int, typer.Option(help="Random walks that change points are compared with.", min=19)] = 199,
+    force: shared.Force = False,
     as_json: shared.AsJSON = False,
 ) -> None:
-    """Say when quantities change, which edges appear and how heads drift over the steps of a sweep."""
-    from headspan.atomic import check_writable
-    from headspan.findings import findings_of
-    from headspan.sweeps.evolution import as_json as document
-    from headspan.sweeps.evolution import evolution as course
+    """When quantities change, which edges appear and how heads drift over the steps of a sweep."""
+    from headspan.atomic import check_writable, refuse_existing
+    from headspan.sweeps import evolution as course
+    from headspan.sweeps.course.documents import document
+    from headspan.sweeps.course.findings import findings
 
     if output is not None:
         check_writable(output, ENDINGS)
-    result = course(store, walks)
-    found = findings_of("evolution", result)
+        refuse_existing(output, force)
+    result = course(store, walks=walks)
+    found = findings(result)
     if output is not None:
         _save(result, found, output)
-    to = Delivery("evolution", output, as_json=as_json)
-    to.tell(lambda: document(result, found), lambda: _print(result, found))
+    if as_json:
+        print_json(document(result, found))
+        return
+    print_all(_blocks(result, found))
+    if output is not None:
+        typer.echo(f"Written to {output}")
 
 
 def _save(result: xr.DataTree, found: Sequence[Finding], output: Path) -> None:
     from headspan.atomic import written_whole
-    from headspan.lenses.saving import write_json
-    from headspan.sweeps.evolution import as_json as document
-    from headspan.sweeps.evolution.page import write_page
+    from headspan.storage import json_text, write_netcdf
+    from headspan.sweeps.course.documents import document, write_page
 
     if output.suffix == ".html":
         write_page(result, found, output)
         return
     with written_whole(output) as temporary:
         if output.suffix == ".json":
-            write_json(document(result, found), temporary)
+            temporary.write_text(json_text(document(result, found)) + "\n", encoding="utf-8")
         else:
-            result.to_netcdf(temporary, engine="h5netcdf")
+            write_netcdf(result, temporary)
 
 
-def _print(result: xr.DataTree, found: Sequence[Finding]) -> None:
+def _blocks(result: xr.DataTree, found: Sequence[Finding]) -> Iterator[str | Rows]:
     """The clearest change points of every model, in order of time, and the findings."""
-    from headspan.cli.tables import print_table
-
     for node in result.children.values():
         rows = _change_points(node["quantities"].to_dataset())
         if rows:
-            title = f"{node.attrs['model']}: clearest change points"
-            print_table(title, ["quantity", "step", "95 %", "before", "after", "p"], rows)
-    for finding in found:
-        typer.echo(f"- {finding.statement}")
+            columns = ["quantity", "step", "95 %", "before", "after", "p"]
+            yield Rows(f"{node.attrs['model']}: clearest change points", columns, rows)
+    yield from (f"- {finding.statement}" for finding in found)
 
 
 def _change_points(table: xr.Dataset) -> list[list[str]]:
-    clear = table.isel(quantity=(table["p_value"] <= 0.05).values)
-    clear = clear.isel(quantity=clear["p_value"].argsort(kind="stable").values[:SHOWN]).sortby("change")
+    clear = table.isel(quantity=(table["change_p"] <= LEVEL).values)
+    clear = clear.isel(quantity=clear["change_p"].argsort(kind="stable").values[:SHOWN]).sortby("change")
+    names = ("words", "change", "low", "high", "before", "after", "change_p")
+    columns = [clear[name].values.tolist() for name in names]
     return [
         [
-            str(row["words"].values),
-            f"{float(row['change']):.0f}",
-            f"{float(row['low']):.0f} to {float(row['high']):.0f}" if row["low"] == row["low"] else "-",
-            f"{float(row['before']):.3g}",
-            f"{float(row['after']):.3g}",
-            f"{float(row['p_value']):.3f}",
+            str(words),
+            f"{change:.0f}",
+            f"{low:.0f} to {high:.0f}" if low == low else "-",
+            cell(before),
+            cell(after),
+            p_text(p),
         ]
-        for row in (clear.isel(quantity=place) for place in range(clear.sizes["quantity"]))
+        for words, change, low, high, before, after, p in zip(*columns, strict=True)
     ]

@@ -24,28 +24,35 @@ def sweep(
             help="Checkpoints: a YAML list, a folder of them by step, 'repo@{step1,step2}', or several names.",
         ),
     ],
-    store: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder of the results; the same command takes it up again.")
-    ],
+    store: Annotated[Path, typer.Option("-o", "--output", help="Folder of the results; the same command resumes it.")],
     lenses: Annotated[
         str | None,
-        typer.Option(help="Such as affinity,spectra,drift; all that need no running model by default."),
+        typer.Option(help="Names of lenses, separated by commas; all that read weights alone by default."),
     ] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a running Dask scheduler, tcp://host:port.")] = None,
     workers: Annotated[int | None, typer.Option(help="Local processes; one per core by default.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    time_limit: shared.TimeLimit = None,
     fold: shared.Fold = "none",
     stack: shared.Stack = None,
     as_json: shared.AsJSON = False,
 ) -> None:
     """Run lenses over many checkpoints; interrupted or not, the next call goes on where this one ended."""
-    from headspan.sweeps import run_sweep
+    from headspan.sweeps import sweep as run_sweep
 
     summary = run_sweep(
-        spec, store, lenses=lenses, scheduler=scheduler, workers=workers, fold=fold, stack=stack, quiet=quiet
+        spec,
+        store,
+        lenses=lenses,
+        scheduler=scheduler,
+        workers=workers,
+        fold=fold,
+        stack=stack,
+        time_limit=time_limit,
+        progress=not quiet,
     )
     if as_json:
-        print_json(summary.as_json())
+        print_json(summary.to_json())
     else:
         _print(summary)
     if summary.failures:
@@ -53,9 +60,9 @@ def sweep(
 
 
 def _print(summary: Summary) -> None:
-    for model, reasons in summary.obstacles.items():
+    for model, reasons in summary.skipped.items():
         for lens, reason in reasons.items():
-            typer.echo(f"{lens} does not apply to {model}: {reason}")
+            typer.echo(f"Skipped {lens} of {model}: {reason}")
     for line in (*summary.identical, *summary.notes):
         typer.echo(line)
     for failure in summary.failures:

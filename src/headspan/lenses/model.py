@@ -115,7 +115,7 @@ class Model:
         from headspan.runtime import open_runnable
 
         if unasked:
-            reason = self.run_obstacle(stack) or self._obstacle_unasked()
+            reason = self.run_obstacle(stack) or self.unasked_obstacle()
             if reason is not None:
                 raise NotRun(reason)
         name = self._chosen.stack.name if self._chosen is not None and stack is None else stack
@@ -133,7 +133,8 @@ class Model:
 
         return None if self._given is not None else run_obstacle(self.checkpoint, stack)
 
-    def _obstacle_unasked(self) -> str | None:
+    def unasked_obstacle(self) -> str | None:
+        """Why a report or a sweep does not run the model, in one line; None where it does."""
         n_parameters = sum(prod(info.shape) for info in self.checkpoint.store.infos.values())
         if n_parameters > MOST_PARAMETERS:
             return f"models of more than {MOST_PARAMETERS:,} parameters are run only by the lens's own command"

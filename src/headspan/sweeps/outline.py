@@ -1,15 +1,14 @@
 """What the steps of a series have in common: which variables can be joined along `step`, and with what shape.
 
-Steps are shown to an outline one by one. It keeps shapes, attributes and the values of axes, and no other values, so
-that it is small however many steps there are.
+Steps are shown to an outline one by one. It keeps shapes, attributes and the values of coordinates, and no other
+values, so that it is small however many steps there are.
 
-A variable is joined if every step has it with the same dims and shape. Index coordinates must moreover be the same at
-every step (join="exact"). Whatever else a step holds is left out, and named.
+A variable is joined if every step has it with the same dims and shape. A coordinate that is the same at every step has
+no axis `step`; index coordinates must be (join="exact"). Whatever else a step holds is left out, and named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +16,13 @@ import numpy as np
 import xarray as xr
 
 from headspan.errors import StoreError
+from headspan.storage import Nodes
 
-Nodes = Mapping[str, xr.Dataset]
-"""A result by node path; the root is ""."""
+
+def same_values(one: xr.Variable, other: xr.Variable) -> bool:
+    """Whether two variables agree in dims and values, undefined ones included."""
+    equal = np.array_equal(one.values, other.values, equal_nan=one.dtype.kind == other.dtype.kind == "f")
+    return one.dims == other.dims and bool(equal)
 
 
 @dataclass
@@ -31,25 +34,30 @@ class VariableOutline:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     attrs: dict[Any, Any]
-    index: np.ndarray | None
-    """The values, of an index coordinate alone."""
+    fixed: xr.Variable | None
+    """The values, of a coordinate that has been the same so far."""
     seen: int = 0
     fits: bool = True
     differs_at: int | None = None
+    """The first step at which the values of an index are others."""
 
     @classmethod
-    def of(cls, name: str, variable: xr.Variable) -> VariableOutline:
+    def of(cls, name: str, variable: xr.Variable, is_coordinate: bool) -> VariableOutline:
         dims = tuple(map(str, variable.dims))
-        index = variable.values if dims == (name,) else None
-        return cls(name, dims, variable.shape, variable.dtype, variable.attrs, index)
+        fixed = variable.copy(deep=True) if is_coordinate else None
+        return cls(name, dims, variable.shape, variable.dtype, variable.attrs, fixed)
 
     def see(self, step: int, variable: xr.Variable) -> None:
         """Take one more step into account."""
         self.seen += 1
         self.fits &= (variable.dims, variable.shape) == (self.dims, self.shape)
         self.dtype = np.result_type(self.dtype, variable.dtype)
-        if self.fits and self.index is not None and not np.array_equal(variable.values, self.index):
-            self.differs_at = step if self.differs_at is None else self.differs_at
+        if not self.fits or self.fixed is None or same_values(self.fixed, variable):
+            return
+        if self.dims != (self.name,):
+            self.fixed = None
+        elif self.differs_at is None:
+            self.differs_at = step
 
 
 @dataclass
@@ -65,7 +73,9 @@ class NodeOutline:
         self.attrs.append(node.attrs)
         for key, variable in node.variables.items():
             name = str(key)
-            self.variables.setdefault(name, VariableOutline.of(name, variable)).see(step, variable)
+            if name not in self.variables:
+                self.variables[name] = VariableOutline.of(name, variable, name in self.coords)
+            self.variables[name].see(step, variable)
 
     def attributes(self) -> dict[Any, Any]:
         """What the steps agree on."""
@@ -81,7 +91,7 @@ class Outline:
     nodes: dict[str, NodeOutline] = field(default_factory=dict)
 
     def see(self, step: int, nodes: Nodes, reason: str = "") -> None:
-        """Take one more step into account; with a reason, one at which the lens had nothing to say."""
+        """Take one more step into account; with a reason, one to which the lens did not apply."""
         if reason:
             self.reasons[step] = reason
             return
@@ -89,7 +99,7 @@ class Outline:
         for path, node in nodes.items():
             self.nodes.setdefault(path, NodeOutline(frozenset(map(str, node.coords)))).see(step, node)
 
-    def joined(self) -> dict[str, list[VariableOutline]]:
+    def common(self) -> dict[str, list[VariableOutline]]:
         """The variables that every step has alike, by node."""
         found = {}
         for path, node in self.nodes.items():
@@ -102,13 +112,13 @@ class Outline:
     def left_out(self) -> list[str]:
         """Nodes and variables that not every step has alike."""
         names = [path for path, node in self.nodes.items() if not self._whole(node)]
-        whole = {path: node for path, node in self.nodes.items() if self._whole(node)}
-        return names + [
+        names += [
             f"{path}/{one.name}".lstrip("/")
-            for path, node in whole.items()
+            for path, node in self.nodes.items()
             for one in node.variables.values()
-            if not self._fits(one)
+            if self._whole(node) and not self._fits(one)
         ]
+        return sorted(names)
 
     def versions(self) -> list[str]:
         """The versions of headspan that computed the steps."""

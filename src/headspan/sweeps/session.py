@@ -17,20 +17,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headspan.errors import StoreError
-from headspan.sweeps.cluster import connected
-from headspan.sweeps.description import Description, Settings, check_same_shape, description_file, kept_description
-from headspan.sweeps.gathering import Gathering, write_group
-from headspan.sweeps.lock import locked
-from headspan.sweeps.performing import perform, perform_describe
-from headspan.sweeps.planning import Plan, chosen_lenses, identical_to, plan, unfinished
+from headspan.errors import ArgumentError, StoreError
+from headspan.sweeps.checkpoints import (
+    Description,
+    Settings,
+    check_same_shape,
+    describe,
+    description_file,
+    read_description,
+)
+from headspan.sweeps.cluster import DONE, NOT_RUN, TO_RUN, Outcome, check_cluster, connect, outcomes, require
+from headspan.sweeps.contents import group_origin
+from headspan.sweeps.groups import Gathering, write_group
 from headspan.sweeps.progress import progress_view
-from headspan.sweeps.reading import made_from
-from headspan.sweeps.requirements import TO_RUN, require
-from headspan.sweeps.running import DONE, NOT_RUN, Outcome, outcomes
-from headspan.sweeps.spec import Series, parsed_spec
-from headspan.sweeps.store import Store, merged_series
-from headspan.sweeps.task import Task
+from headspan.sweeps.specification import Series, parse_series
+from headspan.sweeps.store import Store, join_series
+from headspan.sweeps.tasks import Plan, Task, choose_lenses, perform, plan, tasks_to_do
 
 
 @dataclass(frozen=True)
@@ -51,38 +53,39 @@ class Summary:
     reused: int
     failures: Sequence[Failure]
     identical: Sequence[str]
-    obstacles: Mapping[str, Mapping[str, str]]
+    skipped: Mapping[str, Mapping[str, str]]
+    """By model, the lenses that do not apply to it, with the reason."""
     notes: Sequence[str] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The summary as plain values."""
         return {
-            "schema": "headspan.sweep/1",
+            "schema": "headspan.sweep/2",
             "store": str(self.store),
             "done": self.done,
             "reused": self.reused,
             "failed": [vars(failure) for failure in self.failures],
             "identical": list(self.identical),
-            "left_out": {model: dict(reasons) for model, reasons in self.obstacles.items()},
+            "skipped": {model: dict(reasons) for model, reasons in self.skipped.items()},
             "notes": list(self.notes),
         }
 
 
 @dataclass
-class Sweep:
+class Session:
     """A sweep under way."""
 
     store: Store
     client: Any
     settings: Settings
-    quiet: bool
+    progress: bool | None = None
     say: Callable[[str], None] | None = None
     failures: list[Failure] = field(default_factory=list)
 
     def run(self, title: str, function: Callable[..., Any], items: Sequence[Any], *more: Any) -> list[Outcome]:
         """Outcomes of a function on many items; those that are not done are kept as failures."""
         ended = []
-        with progress_view(title, len(items), self.client, self.quiet, self.say) as view:
+        with progress_view(title, len(items), self.client, self.progress, self.say) as view:
             for outcome in outcomes(self.client, function, items, *more):
                 label = _label(outcome.item)
                 view.ended(label, outcome.reason)
@@ -91,21 +94,27 @@ class Sweep:
                 ended.append(outcome)
         return ended
 
-    def described(self, series: Sequence[Series]) -> dict[str, Description]:
-        """A description of every source; of one that cannot be opened now, what was known of it before, if anything."""
-        sources = list(dict.fromkeys(source for each in series for source in each.sources.values()))
-        found: dict[str, Description] = {}
-        for source in sources:
-            known = kept_description(description_file(self.store.checkpoints, source, self.settings))
-            if known is not None:
+    def describe(self, asked: Sequence[Series]) -> dict[str, Description]:
+        """What is known of every source; those asked for are looked at, as far as they can be opened now."""
+        sources = list(dict.fromkeys(source for each in asked for source in each.sources.values()))
+        ended = self.run("checkpoints", describe, sources, self.settings, str(self.store.checkpoints))
+        found = {outcome.item: outcome.value for outcome in ended if outcome.state == DONE}
+        for source in {source for each in (*self.store.series(), *asked) for source in each.sources.values()}:
+            known = read_description(description_file(self.store.checkpoints, source, self.settings))
+            if source not in found and known is not None:
                 found[source] = known
-        folder = str(self.store.checkpoints)
-        for outcome in self.run("checkpoints", perform_describe, sources, self.settings, folder):
-            if outcome.state == DONE:
-                found[outcome.item] = outcome.value
         for text in sorted({text for source in sources if source in found for text in found[source].warnings}):
             warnings.warn(text, stacklevel=2)
         return found
+
+    def plans(self, series: Sequence[Series], asked: Sequence[Series], lenses: Sequence[str]) -> list[Plan]:
+        """What there is to do on every model; a series of mixed shapes is refused."""
+        described, plans = self.describe(asked), []
+        for each in series:
+            known = {step: described[source] for step, source in each.sources.items() if source in described}
+            check_same_shape(each.model, known)
+            plans.append(plan(each.model, known, lenses, self.settings))
+        return plans
 
     def gather(self, plans: Sequence[Plan], lenses: Sequence[str]) -> list[str]:
         """Write the groups whose parts are new; returns what to tell the user."""
@@ -113,14 +122,13 @@ class Sweep:
             return [
                 "groups were not written, since the sweep was cut short; open_store reads what is finished all the same"
             ]
-        stale = {}
+        stale = []
         for each in plans:
             for lens in lenses:
                 gathering, place = each.gathering(lens, self.store.parts), self.store.group(each.model, lens)
-                if gathering.parts and made_from(place) != gathering.made_from:
-                    stale[str(place)] = gathering
-        pairs = [(gathering, place) for place, gathering in stale.items()]
-        ended = self.run("groups", _write_group, pairs)
+                if gathering.parts and group_origin(place) != gathering.made_from:
+                    stale.append((gathering, str(place)))
+        ended = self.run("groups", _write_group, stale)
         return [f"{_label(one.item)} {note}" for one in ended if one.state == DONE for note in one.value]
 
 
@@ -136,17 +144,18 @@ def _label(item: Any) -> str:
     return f"'{item}'"
 
 
-def run_sweep(
+def sweep(
     specs: str | Path | Sequence[str | Path],
     store: str | Path,
     *,
     lenses: str | Sequence[str] | None = None,
     scheduler: str | None = None,
     workers: int | None = None,
+    client: Any = None,
     fold: str = "none",
     stack: str | None = None,
-    client: Any = None,
-    quiet: bool = True,
+    time_limit: float | None = None,
+    progress: bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Summary:
     """Run lenses over many checkpoints and keep the results in a store.
@@ -154,87 +163,98 @@ def run_sweep(
     Parameters
     ----------
     specs
-        Checkpoints: see `headspan.sweeps.spec`.
+        Checkpoints: a folder of them by step, `repo@{step1,step2}`, a YAML list, or several names
+        (`headspan.sweeps.specification`).
     store
-        Folder of the results; the same call on it takes an interrupted sweep up again.
+        Folder of the results; the same call on it resumes an interrupted sweep.
     lenses
-        Names, by default all that need no running model, and `drift` between consecutive steps.
+        Names, separated by commas or listed; by default all that read weights alone. A lens of two subjects runs on
+        consecutive steps.
     scheduler, workers, client
         Where to run: address of a Dask scheduler, number of local processes (by default one per core), or a client.
     fold, stack
         In which state to read the weights, and which stack of a model with several.
-    quiet, say
-        Show no progress; a function that is told lines of it.
+    time_limit
+        Seconds that each lens may take on a checkpoint. One that takes longer has failed there, and the others go on;
+        a later sweep with more time computes it.
+    progress, say
+        False shows nothing, None a bar where somebody watches, True also lines where nobody does; `say` is a function
+        that is told the lines.
+
+    Returns
+    -------
+    Summary
+        How many results were computed and found, what failed and why. `headspan.sweeps.open_store` reads the results.
+
+    Examples
+    --------
+    >>> import headspan, tempfile
+    >>> from distributed import Client
+    >>> with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+    ...     summary = headspan.sweep("demo", tempfile.mkdtemp(), lenses="ranks", client=client)
+    >>> summary.done, summary.failures
+    (1, [])
     """
     require(TO_RUN)
-    names, series = chosen_lenses(lenses), parsed_spec(specs)
+    check_cluster(scheduler, workers)
+    if time_limit is not None and not time_limit > 0:
+        raise ArgumentError(f"time_limit = {time_limit} leaves no time; give seconds above 0")
+    names, series = choose_lenses(lenses), parse_series(specs)
     settings = Settings(fold, stack)
     claimed = Store.claim(Path(store), settings)
-    with locked(claimed.lock_file):
+    with claimed.lock():
         claimed.remove_leftovers()
-        with nullcontext(client) if client is not None else connected(scheduler, workers) as used:
-            return _swept(Sweep(claimed, used, settings, quiet, say), series, names)
+        with nullcontext(client) if client is not None else connect(scheduler, workers) as used:
+            return _run(Session(claimed, used, settings, progress, say), series, names, time_limit)
 
 
-def _swept(sweep: Sweep, asked: Sequence[Series], lenses: Sequence[str]) -> Summary:
-    store = sweep.store
-    series = merged_series(store.series(), asked)
-    described = sweep.described(asked)
-    plans = []
-    for each in series:
-        known = {step: _known(sweep, described, source) for step, source in each.sources.items()}
-        whole = {step: one for step, one in known.items() if one is not None}
-        check_same_shape(each.model, whole)
-        plans.append(plan(each.model, whole, lenses, sweep.settings))
+def _run(session: Session, asked: Sequence[Series], lenses: Sequence[str], time_limit: float | None) -> Summary:
+    store = session.store
+    series = join_series(store.series(), asked)
+    plans = session.plans(series, asked, lenses)
     kept = list(dict.fromkeys([*store.manifest()["lenses"], *lenses]))
     store.make_folders(lenses)
-    store.write_manifest(series, kept, sweep.settings)
+    store.write_manifest(series, kept, session.settings)
     now = {each.model for each in asked}
     sources = {source for each in asked for source in each.sources.values()}
     tasks = [task for each in plans for task in each.tasks if task.sources <= sources]
-    waiting = unfinished(tasks, store.parts)
-    ended = sweep.run("tasks", perform, waiting, str(store.parts))
+    waiting = tasks_to_do(tasks, store.parts)
+    ended = session.run("tasks", perform, waiting, str(store.parts), time_limit)
     store.remove_leftovers()
-    notes = _silent(ended) + sweep.gather([each for each in plans if each.model in now], lenses)
+    notes = _not_applicable(ended) + session.gather([each for each in plans if each.model in now], lenses)
     store.remove_leftovers()
     try:
-        store.write_manifest(series, kept, sweep.settings, sweep.failures)
+        store.write_manifest(series, kept, session.settings, session.failures)
     except StoreError as problem:  # said here all the same: on a full disk the list is what the user needs
         notes.append(f"this list of failures is not in the store: {problem}")
     return Summary(
         store=store.path,
         done=sum(outcome.state == DONE for outcome in ended),
         reused=len({task.name for task in tasks}) - len(waiting),
-        failures=sweep.failures,
+        failures=session.failures,
         identical=_identical(plans),
-        obstacles={each.model: each.obstacles for each in plans if each.obstacles},
+        skipped={each.model: each.skipped for each in plans if each.skipped},
         notes=notes,
     )
 
 
-def _silent(ended: Sequence[Outcome]) -> list[str]:
-    """Which lenses had nothing to say of which steps, and why, as sentences."""
+def _not_applicable(ended: Sequence[Outcome]) -> list[str]:
+    """Which lenses did not apply to which steps, and why, as sentences."""
     steps: dict[tuple[str, str, str], set[int]] = {}
     for outcome in ended:
         if outcome.state == DONE and outcome.value:
             steps.setdefault((outcome.item.lens, outcome.item.model, outcome.value), set()).add(outcome.item.step)
     return [
-        f"{lens} has nothing to say of {model} at step {', '.join(map(str, sorted(at)))}: {reason}"
+        f"{lens} does not apply to {model} at step {', '.join(map(str, sorted(at)))}: {reason}"
         for (lens, model, reason), at in steps.items()
     ]
 
 
-def _known(sweep: Sweep, described: Mapping[str, Description], source: str) -> Description | None:
-    place = description_file(sweep.store.checkpoints, source, sweep.settings)
-    return described.get(source) or kept_description(place)
-
-
 def _identical(plans: Sequence[Plan]) -> list[str]:
     """Every pair of steps of a model with the same weights, as sentences."""
-    found = []
-    for each in plans:
-        for step in sorted(each.described):
-            other = identical_to(each.described, step)
-            if other == other and other < step:
-                found.append(f"{each.model}: step {step} has the same weights as step {other:.0f}")
-    return found
+    return [
+        f"{each.model}: step {step} has the same weights as step {each.identical_to(step):.0f}"
+        for each in plans
+        for step in sorted(each.described)
+        if each.identical_to(step) < step
+    ]

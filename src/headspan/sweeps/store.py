@@ -7,27 +7,35 @@
     results.zarr/<model>/<lens>/   the same, one Zarr group per model and lens with dims `model` and `step`
 
 A folder that holds anything else, or a newer headspan's store, is refused before any work is done for it, and left as
-it is. An older one's is read if it can be (`older_formats`).
+it is. Of an older format the manifest is read if it says which checkpoints were swept; their results, which have other
+names, are computed anew. The next sweep keeps the older manifest and groups beside the new ones, as
+`manifest.format-N.json` and `results.format-N.zarr`. Reading changes nothing on disk.
+
+One sweep at a time: the lock is the kernel's (`flock`), not the presence of a file. It ends with the process that holds
+it, however that ends, so there is no stale lock to find or remove and no clock to trust. The file says who holds it,
+for the message.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from headspan._version import __version__
 from headspan.errors import StoreError
-from headspan.sweeps.description import Settings
-from headspan.sweeps.older_formats import brought_up_to_date, keep_older
-from headspan.sweeps.part_file import TEMPORARY, write_text
-from headspan.sweeps.spec import Series, as_record, check_places, from_record, group_name
+from headspan.sweeps.checkpoints import Settings
+from headspan.sweeps.parts import TEMPORARY, write_text
+from headspan.sweeps.specification import Series, as_record, check_places, from_record, group_name
 
-FORMAT = 1
+FORMAT = 2
 SCHEMA = f"headspan.sweep/{FORMAT}"
 
 
@@ -71,10 +79,6 @@ class Store:
         return self.path / "manifest.json"
 
     @property
-    def lock_file(self) -> Path:
-        return self.path / "lock"
-
-    @property
     def parts(self) -> Path:
         return self.path / "parts"
 
@@ -102,7 +106,7 @@ class Store:
             ) from problem
         if name == "headspan.sweep" and written == FORMAT:
             return record
-        older = brought_up_to_date(record, self.parts) if name == "headspan.sweep" and written < FORMAT else None
+        older = _older_manifest(record, self.parts) if name == "headspan.sweep" and written < FORMAT else None
         if older is None:
             by, age = record.get("headspan_version", "unknown"), "newer" if written > FORMAT else "older"
             advice = "update headspan" if written > FORMAT else f"read it with headspan {by}"
@@ -111,6 +115,12 @@ class Store:
                 f"{__version__} reads format {FORMAT}. Nothing in it was changed: {advice}, or sweep into another store"
             )
         return older
+
+    @property
+    def older_format(self) -> int | None:
+        """The number of the format that the store is in, if it is older than today's."""
+        number = int(str(self.manifest()["schema"]).rpartition("/")[2])
+        return number if number < FORMAT else None
 
     def series(self) -> list[Series]:
         """Every series that was ever swept into this store."""
@@ -130,29 +140,93 @@ class Store:
     def write_manifest(
         self, series: Iterable[Series], lenses: Iterable[str], settings: Settings, failures: Sequence[Any] = ()
     ) -> None:
-        """Replace the manifest, whole; an older one is kept beside it."""
-        if self.manifest_file.is_file() and (before := self.manifest()["schema"]) != SCHEMA:
-            keep_older(self.manifest_file, int(before.rpartition("/")[2]))
+        """Replace the manifest, whole; an older one is kept beside it, and the groups that it goes with."""
+        if self.manifest_file.is_file() and (number := self.older_format) is not None:
+            self._keep_older(number)
         record = {"schema": SCHEMA, "headspan_version": __version__, "settings": asdict(settings)}
         record |= {"lenses": list(lenses), "series": as_record(series), "failures": [vars(one) for one in failures]}
         write_text(self.manifest_file, json.dumps(record, indent=1))
+
+    def _keep_older(self, number: int) -> None:
+        """Keep an older manifest and its groups, once."""
+        kept, groups = self.path / f"manifest.format-{number}.json", self.path / f"results.format-{number}.zarr"
+        if self.results.is_dir() and not groups.exists():
+            self.results.rename(groups)
+        if not kept.exists():
+            write_text(kept, json.dumps(json.loads(self.manifest_file.read_text(encoding="utf-8")), indent=1))
 
     def make_folders(self, lenses: Iterable[str]) -> None:
         """The folders that workers write to."""
         for lens in lenses:
             _make(self.parts / lens)
 
-    def remove_leftovers(self) -> int:
-        """Remove what a killed process left unfinished; returns how many files and folders."""
-        removed = 0
+    def remove_leftovers(self) -> None:
+        """Remove what a killed process left unfinished."""
         for folder in (self.path, self.checkpoints, *self.parts.glob("*"), *self.results.glob("*")):
             for place in folder.glob(f"{TEMPORARY}*") if folder.is_dir() else ():
                 shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
-                removed += 1
-        return removed
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the lock of the store within the block; refused at once if another process holds it."""
+        try:
+            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as problem:
+            raise StoreError(f"cannot lock the store '{self.path}': {problem.strerror or problem}") from problem
+        try:
+            self._take(handle)
+            yield
+            os.ftruncate(handle, 0)
+        finally:
+            os.close(handle)
+
+    def _take(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as problem:
+            raise StoreError(
+                f"another sweep is writing to '{self.path}' ({_holder(handle)}); wait for it, or choose another store"
+            ) from problem
+        except OSError as problem:
+            raise StoreError(
+                f"the store '{self.path}' lies where files cannot be locked ({problem.strerror}); choose another disk"
+            ) from problem
+        os.ftruncate(handle, 0)
+        # On a full disk the lock holds all the same, without a name.
+        with suppress(OSError):
+            os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
 
 
-def merged_series(known: Iterable[Series], asked: Iterable[Series]) -> list[Series]:
+def _holder(handle: int) -> str:
+    try:
+        held = json.loads(os.pread(handle, 4096, 0))
+        return f"process {int(held['pid'])} on {held['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "a process that has not said its name"
+
+
+def _older_manifest(record: Mapping[str, Any], parts: Path) -> dict[str, Any] | None:
+    """An older manifest in the present form; None if it does not say what was swept.
+
+    What it does not say is filled in: weights as stored, the state that is read by default; lenses by the folders of
+    their parts.
+    """
+    try:
+        sources = {
+            str(model): {str(int(step)): str(source) for step, source in steps.items()}
+            for model, steps in record["series"].items()
+        }
+    except (KeyError, ValueError, AttributeError):
+        return None
+    filled = {
+        "settings": {"fold": "none", "stack": None},
+        "lenses": sorted(folder.name for folder in parts.glob("*") if folder.is_dir()),
+        "failures": [],
+    }
+    return {**filled, **record, "series": sources}
+
+
+def join_series(known: Iterable[Series], asked: Iterable[Series]) -> list[Series]:
     """Series known from before and those asked for now; what is asked for now decides where a step's checkpoint is."""
     merged = {each.model: dict(each.sources) for each in known}
     for each in asked:

@@ -11,18 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from headspan.figures import figures_of
-from headspan.findings import findings_of
 
 import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.explorer.lab_report import lab_section
 from headspan.explorer.store import Store
 from headspan.lab import training_studies
-from headspan.lab.lens_series import along, lens_series, write_series
+from headspan.lab.figures import figures
+from headspan.lab.findings import findings
+from headspan.lab.lens_series import lens_series, write_series
 from headspan.lab.recipe import preset
 from headspan.lab.session import Run
 from headspan.lab.trainer import train
 from headspan.ledger import all_claims, examine
+from headspan.lenses.series import joined_node
 
 
 def test_the_smoke_preset_learns_to_copy_in_and_out_of_distribution(trained: Run) -> None:
@@ -101,7 +103,7 @@ def test_one_layer_never_learns_it() -> None:
 
 
 def test_every_claim_of_the_note_gets_a_verdict(studied: xr.DataTree) -> None:
-    found = findings_of("lab", studied)
+    found = findings(studied)
     verdicts = {one.evidence.split("Claim: ")[1].split(". Verdict")[0] for one in found if "Claim" in one.evidence}
     for part in ("sharp transition", "singular value", "nearly orthogonal", "top direction", "separate jobs",
                  "previous-token head forms first", "sharpness", "token embedding", "saddle"):  # fmt: skip
@@ -113,7 +115,7 @@ def test_every_claim_of_the_note_gets_a_verdict(studied: xr.DataTree) -> None:
 
 
 def test_figures_hold_the_numbers_of_the_record(studied: xr.DataTree) -> None:
-    drawn = figures_of("lab", studied)
+    drawn = figures(studied)
     assert list(drawn) == [
         "Learning curves",
         "Singular values of the embedding",
@@ -134,7 +136,7 @@ def test_figures_hold_the_numbers_of_the_record(studied: xr.DataTree) -> None:
 
 
 def test_the_slider_holds_spectrum_and_overlaps_of_every_row(studied: xr.DataTree) -> None:
-    track, figure = studied.to_dataset(), figures_of("lab", studied)["Spectrum and overlaps, step by step"]
+    track, figure = studied.to_dataset(), figures(studied)["Spectrum and overlaps, step by step"]
     slider = figure.layout.sliders[0]
     assert [int(stop.label) for stop in slider.steps] == track["step"].values.tolist()
     heights = slider.steps[3].args[0]["y"]
@@ -145,7 +147,7 @@ def test_the_slider_holds_spectrum_and_overlaps_of_every_row(studied: xr.DataTre
 
 
 def test_the_landscape_is_drawn_as_it_was_measured(studied: xr.DataTree) -> None:
-    drawn = figures_of("lab", studied)
+    drawn = figures(studied)
     np.testing.assert_allclose(drawn["Loss barrier between before and after"].data[0].y, studied["path"]["loss"])
     along, parabola = drawn["Loss along the sharpest direction"].data
     np.testing.assert_allclose(along.y, studied["sensitivity"]["loss_along"])
@@ -197,7 +199,7 @@ def test_going_on_from_the_plateau_is_compared_with_being_moved(trained: Run, mo
 @pytest.mark.parametrize("name", ["S4.1", "S4.3", "S4.4", "S4.5", "S4.6"])
 def test_claims_about_training_can_be_tried_on_a_run_of_ones_own(name: str, trained: Run) -> None:
     claim = next(claim for claim in all_claims() if claim.id == name)
-    found = examine(claim, models={"lab": headspan.open(trained.folder.model_folder)})
+    found = examine(claim, models={"lab": open_checkpoint(trained.folder.model_folder)})
     assert found.evidence is not None, found.reason
     missed = [trial.name for trial in found.evidence.truth if not trial.holds]
     # So small a model has no single large value, and learns in a wider step.
@@ -236,7 +238,7 @@ def test_one_layer_does_not_learn_it_in_three_thousand_steps_either(seed: int) -
 def test_what_is_counted_may_grow_along_a_run() -> None:
     few = xr.Dataset({"overlap": ("block", [1, 2]), "name": ("block", ["a", "b"]), "rank": ("head", [3])})
     more = xr.Dataset({"overlap": ("block", [1, 2, 4]), "name": ("block", ["a", "b", "c"]), "rank": ("head", [5])})
-    joined = along({0: few, 8: more})
+    joined = joined_node({0: few, 8: more})
     np.testing.assert_array_equal(joined["overlap"], [[1, 2, np.nan], [1, 2, 4]])
     assert joined["name"].values.tolist() == [["a", "b", ""], ["a", "b", "c"]]
     assert joined["rank"].values.tolist() == [[3], [5]]
@@ -248,12 +250,12 @@ def test_lenses_follow_the_run_along_its_checkpoints(trained: Run, tmp_path: Pat
     tree = lens_series(chosen, ("affinity", "spectra"))
     kernel = tree["affinity/OK"]["projection_kernel"]
     assert kernel.sizes["step"] == 2
-    heads = headspan.open(kept[2_400]).heads(dtype="float64")
-    expected = headspan.lenses.affinity.compute(heads)["OK"]["projection_kernel"]
+    heads = open_checkpoint(kept[2_400]).heads(dtype="float64")
+    expected = headspan.affinity(heads)["OK"]["projection_kernel"]
     np.testing.assert_allclose(kernel.sel(step=2_400).values, expected.values)
     write_series(tree, tmp_path / "lenses.nc")
     assert (tmp_path / "lenses.nc").stat().st_size > 0
-    with pytest.raises(headspan.HeadspanError, match="needs at least one checkpoint"):
+    with pytest.raises(headspan.HeadspanError, match="a series needs at least one"):
         lens_series({})
     with pytest.raises(headspan.HeadspanError, match="there is no lens 'telescope'"):
         lens_series(chosen, ("telescope",))

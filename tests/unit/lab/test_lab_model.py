@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import ArgumentError, CheckpointError
 from headspan.heads.logits import relative_rotation
 from headspan.lab.architecture import Architecture
 from headspan.lab.model import LabModel, dropout_factors
 from headspan.lab.run_folder import open_model, save_model
-from headspan.lenses import LENSES, obstacles
+from headspan.lenses.catalog import lenses
+from headspan.lenses.model import open_model as opened
 
 SHAPES = {
     "published": {},
@@ -47,7 +48,7 @@ def test_fused_and_open_attention_agree(options: dict[str, object]) -> None:
 @torch.no_grad()
 def test_our_heads_give_the_models_attention(options: dict[str, object], tmp_path: Path) -> None:
     model = model_of(options)
-    heads = headspan.open(save_model(model, tmp_path)).heads()
+    heads = open_checkpoint(save_model(model, tmp_path)).heads()
     seen = model.trace(TOKENS)
     for layer in range(2):
         block, x = heads.layer(layer), seen.reads[layer][:, None]
@@ -67,7 +68,7 @@ def test_our_heads_give_the_models_attention(options: dict[str, object], tmp_pat
 @torch.no_grad()
 def test_heads_tables_and_norms_rebuild_what_enters_each_layer(options: dict[str, object], tmp_path: Path) -> None:
     model = model_of(options)
-    heads = headspan.open(save_model(model, tmp_path)).heads()
+    heads = open_checkpoint(save_model(model, tmp_path)).heads()
     x = heads.W_E[TOKENS]
     if options.get("positions") == "learned":
         x = x + heads.W_pos[:11]
@@ -83,27 +84,27 @@ def test_heads_tables_and_norms_rebuild_what_enters_each_layer(options: dict[str
 
 @by_shape
 def test_no_tensor_of_a_checkpoint_is_overlooked(options: dict[str, object], tmp_path: Path) -> None:
-    stored = headspan.open(save_model(model_of(options), tmp_path)).stack()
+    stored = open_checkpoint(save_model(model_of(options), tmp_path)).stack()
     assert stored.unclaimed() == []
     assert stored.missing() == []
 
 
 def test_every_lens_but_none_runs_on_learned_positions(tmp_path: Path) -> None:
-    checkpoint = headspan.open(save_model(model_of(SHAPES["learned-rms-mlp"]), tmp_path))
-    found = obstacles(checkpoint)
-    assert {reason for name, reason in found.items() if not LENSES[name].runs} == {None}
-    reasons = {reason for name, reason in found.items() if LENSES[name].runs}
+    model = opened(save_model(model_of(SHAPES["learned-rms-mlp"]), tmp_path))
+    found = model.skip_reasons()
+    assert {reason for name, reason in found.items() if not lenses()[name].runs} == {None}
+    reasons = {reason for name, reason in found.items() if lenses()[name].runs}
     assert len(reasons) == 1
     assert str(*reasons).startswith("transformers does not know models of the lab; headspan train runs them")
     for name in ("ranks", "affinity", "positions", "spectra"):
-        assert LENSES[name].compute(checkpoint.heads()) is not None
+        assert lenses()[name].function(model).table() is not None
 
 
 def test_a_checkpoint_opens_where_transformers_is_absent(tmp_path: Path) -> None:
     save_model(model_of({}), tmp_path)
     code = (
         "import sys; sys.modules['transformers'] = None\n"
-        f"import headspan; print(tuple(headspan.open({str(tmp_path)!r}).heads().W_Q.shape))"
+        f"import headspan; print(tuple(open_checkpoint({str(tmp_path)!r}).heads().W_Q.shape))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "(2, 1, 16, 16)"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-import headspan
+from headspan.checkpoint import open_checkpoint
 from headspan.errors import ArgumentError, HeadspanError
 from headspan.lab import trainer
 from headspan.lab.recipe import PRESETS, SETTING_TYPES, Recipe, preset
@@ -177,7 +177,7 @@ def test_checkpoints_along_the_way_open_as_checkpoints(tmp_path: Path) -> None:
     train(tiny_recipe(), tmp_path / "run")
     kept = RunFolder(tmp_path / "run").checkpoints()
     assert list(kept) == [0, 4, 8, 12]
-    assert headspan.open(kept[8]).heads().W_Q.shape == (2, 1, 16, 16)
+    assert open_checkpoint(kept[8]).heads().W_Q.shape == (2, 1, 16, 16)
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def states_by_layer(maps: xr.Dataset) -> go.Figure:
     panels = {
         "Mean cosine between states": ("mean_cosine", 0.0),
         "Effective rank of states": ("effective_rank", float(maps["effective_rank_null"])),
-        "Numerical rank of the mean map": ("mean_map_rank", float(maps["mean_map_rank_null"])),
+        "Numerical rank of the mean map": ("mean_map_rank", float(maps["map_rank_null"])),
     }
     figure = make_subplots(1, 3, subplot_titles=list(panels), horizontal_spacing=0.09)
     for column, (name, expected) in enumerate(panels.values(), start=1):

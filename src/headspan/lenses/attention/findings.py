@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from headspan.finding import Finding
+from headspan.lenses.attention.schema import MOVED
 from headspan.result import Result
 
 LENS = "attention"
@@ -53,10 +54,11 @@ def _sinks(data: xr.Dataset) -> Iterator[Finding]:
         return
     places, counts = np.unique(where.values[heavy].astype(int), return_counts=True)
     position = int(places[counts.argmax()])
+    verb = "gives" if heavy.sum() == 1 else "give"
     text = str(data["token_text"].values[position])
     yield Finding(
         LENS,
-        f"{int(heavy.sum())} of {mass.size} heads {'gives' if heavy.sum() == 1 else 'give'} a single position more than {SINK:.0%} of their attention, "
+        f"{int(heavy.sum())} of {mass.size} heads {verb} a single position more than {SINK:.0%} of their attention, "
         f"{int(counts.max())} of them position {position} ({text!r}); uniform attention would give {uniform:.0%}.",
         value=float(mass.max()),
         expected=uniform,
@@ -140,7 +142,7 @@ def _shots(data: xr.Dataset) -> Iterator[Finding]:
         f"(p <= {SHOT_LEVEL}): {within:.0%} stays within on average, {moved:.0%} expected under the null.",
         value=within,
         expected=moved,
-        evidence=f"{SHOT_LEVEL * n_heads:.0f} heads expected under the null. Null: {data['within'].attrs['null']}",
+        evidence=f"{SHOT_LEVEL * n_heads:.0f} heads expected under the null. Null: {MOVED}",
         figure="Within shots",
         weight=0.5,
     )

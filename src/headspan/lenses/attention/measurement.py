@@ -173,7 +173,6 @@ def _head_variables(run: Forward) -> dict[str, Any]:
         "map_rank": (("layer", "head"), ranks.numpy()),
         "mean_map_rank": ("layer", means.numpy()),
         "map_rank_null": uniform_map_rank(n, run.model.causal),
-        "mean_map_rank_null": uniform_map_rank(n, run.model.causal),
         "mean_relative_entropy": ("layer", found["relative_entropy"].mean(dim=1).numpy()),
         "mean_map_relative_entropy": ("layer", _mean_map_entropy(run)),
     }

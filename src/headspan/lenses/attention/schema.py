@@ -116,7 +116,7 @@ LAYERS = (
         reference="Roy and Vetterli (2007), The effective rank",
         derived=NULL,
     ),
-    Variable("mean_map_rank", LAYER, "numerical rank of the mean map", "[1, n]", UNIFORM, derived=NULL),
+    Variable("mean_map_rank", LAYER, "numerical rank of the mean map", "[1, n]", f"{UNIFORM} As `map_rank_null`."),
     Variable("mean_map_relative_entropy", LAYER, "relative entropy of the mean map", SHARE, "Uniform attention: 1."),
     Variable("mean_relative_entropy", LAYER, "relative entropy, mean over heads", SHARE, "Uniform attention: 1."),
 )

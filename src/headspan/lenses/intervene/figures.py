@@ -60,7 +60,7 @@ def alpha_sweep(result: xr.Dataset) -> go.Figure:
     perplexity = go.Scatter(x=chosen["alpha"].values, y=chosen["perplexity"].values, mode="lines+markers")
     figure.add_trace(perplexity.update(line={"color": ORANGE}, showlegend=False, name="perplexity"), 1, 2)
     # Written out: a logarithmic axis would name its ticks 2 and 5 between the powers of ten.
-    ticks = [alpha for alpha in (0.125, 0.25, 0.5, 1, 2, 4, 8) if _within(alpha, chosen["alpha"].values)]
+    ticks = [alpha for alpha in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0) if _within(alpha, chosen["alpha"].values)]
     figure.update_xaxes(type="log", title_text="alpha", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
     figure.update_yaxes(range=[-0.02, 1.05], row=1, col=1)
     figure.update_yaxes(type="log", row=1, col=2)

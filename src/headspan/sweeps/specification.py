@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headspan.errors import HeadspanError
+from headspan.errors import ArgumentError, HeadspanError
 
 LIST_FILES = (".yaml", ".yml", ".json", ".txt")
 BRACES = re.compile(r"^(?P<repo>[^{}@]+)@\{(?P<revisions>[^{}]*)\}$")
@@ -35,20 +35,22 @@ class Series:
     def add(self, step: int, source: str) -> None:
         """Put a checkpoint into the series; two different ones at a step are refused."""
         if self.sources.get(step, source) != source:
-            raise HeadspanError(
+            raise ArgumentError(
                 f"'{self.model}' has two checkpoints at step {step}: '{self.sources[step]}' and '{source}'; "
                 "give them names of their own in a YAML file (name: source)"
             )
         self.sources[step] = source
 
 
-def parsed_spec(specs: str | Path | Sequence[str | Path]) -> list[Series]:
+def parse_series(specs: str | Path | Sequence[str | Path]) -> list[Series]:
     """Every series that the given names stand for, steps ascending.
 
     Raises
     ------
+    ArgumentError
+        If nothing is named, or two checkpoints claim one step of one model.
     HeadspanError
-        If nothing is named, a file cannot be understood, or two checkpoints claim one step of one model.
+        If a file cannot be understood.
     """
     names = [specs] if isinstance(specs, str | Path) else list(specs)
     found: dict[str, Series] = {}
@@ -58,7 +60,7 @@ def parsed_spec(specs: str | Path | Sequence[str | Path]) -> list[Series]:
         except OSError as problem:
             raise HeadspanError(f"'{name}' cannot be looked into: {problem.strerror or problem}") from problem
     if not found:
-        raise HeadspanError(
+        raise ArgumentError(
             "there is nothing to sweep over: give a list of checkpoints, a folder of them by step, or repo@{step1,...}"
         )
     series = [Series(each.model, dict(sorted(each.sources.items()))) for each in found.values()]
@@ -72,7 +74,7 @@ def check_places(series: Iterable[Series]) -> None:
     for each in series:
         other = folders.setdefault(group_name(each.model), each.model)
         if other != each.model:
-            raise HeadspanError(f"the models '{other}' and '{each.model}' would share a place; rename one in YAML")
+            raise ArgumentError(f"the models '{other}' and '{each.model}' would share a place; rename one in YAML")
 
 
 def group_name(model: str) -> str:

@@ -1,8 +1,13 @@
-"""What a sweep has to know of a checkpoint before it works on it: content, shape, which lenses apply.
+"""What a sweep has to know of a checkpoint before it works on it: content, shape, lenses that apply, blocks.
 
 The content's hash names the weights: results belong to it, not to a path or a time. Hashing reads all weights, so the
 description is kept, with a fingerprint of the files (sizes, inodes, times of change). Fingerprints are only ever tested
 for equality; a clock that goes backwards makes a hash be computed again, nothing else.
+
+A block is a part of a lens's result that does not depend on the rest. Which blocks there are, the lens says with a
+function `blocks(heads)` of its measurement: names, each with the options that ask for it. Small checkpoints are one
+block, since each block opens the checkpoint again. The division follows from the checkpoint's shape alone, so that it
+is the same for every step, every number of workers and every call.
 """
 
 from __future__ import annotations
@@ -12,19 +17,27 @@ import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 
-from headspan.checkpoint import Checkpoint, open_checkpoint
+from headspan.checkpoint import Checkpoint
 from headspan.checkpoint.formats.local_files import LocalFiles, file_digest, hash_of_files
+from headspan.dims import ROLES
 from headspan.errors import HeadspanError, ShapeError
-from headspan.explorer.subjects import obstacle_to_running_unasked
 from headspan.heads import Heads
-from headspan.lenses import LENSES, obstacles
-from headspan.sweeps.blocks import Options, blocks
-from headspan.sweeps.part_file import write_text
+from headspan.lenses.catalog import lenses
+from headspan.lenses.model import Model, open_model
+from headspan.result import Lens
+from headspan.sweeps.parts import write_text
+from headspan.threads import one_thread
 
-SCHEMA = "headspan.sweep-checkpoint/1"
+SCHEMA = "headspan.sweep-checkpoint/2"
 SHAPE = ("family", "stack", "n_layers", "n_heads", "n_kv_heads", "d_model", "d_head", "d_value", "n_tokens")
+WHOLE = "all"
+SPLIT_ABOVE = 50_000_000
+"""Attention weights from which on a lens takes long enough to be divided."""
+Blocks = Mapping[str, Mapping[str, str]]
+"""By name of a block, the options that ask for it."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +50,6 @@ class Settings:
     def __str__(self) -> str:
         return f"fold {self.fold}" + ("" if self.stack is None else f", stack {self.stack}")
 
-    def heads(self, checkpoint: Checkpoint) -> Heads:
-        """A checkpoint's heads in this state."""
-        return checkpoint.heads(stack=self.stack).refolded(self.fold)
-
 
 @dataclass(frozen=True)
 class Description:
@@ -52,8 +61,9 @@ class Description:
     fingerprint: str
     """Empty where there are no files to take it from."""
     shape: Mapping[str, str | int]
-    obstacles: Mapping[str, str | None]
-    blocks: Mapping[str, Mapping[str, Options]]
+    skip_reasons: Mapping[str, str | None]
+    """For every lens, None if it applies, else the reason why not."""
+    blocks: Mapping[str, Blocks]
     warnings: tuple[str, ...] = ()
 
 
@@ -63,38 +73,47 @@ def description_file(folder: Path, source: str, settings: Settings) -> Path:
     return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
 
 
-def describe(source: str, settings: Settings, folder: Path) -> Description:
+def describe(source: str, settings: Settings, folder: str | Path) -> Description:
     """Open a checkpoint, describe it, and keep the description; the kept one if the files are still the same."""
-    with warnings.catch_warnings(record=True) as caught:
+    with one_thread(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        checkpoint = open_checkpoint(source)
-        place, fingerprint = description_file(folder, source, settings), _fingerprint(checkpoint)
-        known = kept_description(place)
-        heads = settings.heads(checkpoint)
-        hindered = _obstacles(checkpoint, settings)
-    same = known is not None and fingerprint and known.fingerprint == fingerprint
-    found = Description(
-        source=source,
-        content_hash=known.content_hash if known is not None and same else content_hash(checkpoint),
-        revision=checkpoint.revision or "",
-        fingerprint=fingerprint,
-        shape=_shape(heads),
-        obstacles=hindered,
-        blocks={name: blocks(name, heads) for name, reason in hindered.items() if reason is None},
-        warnings=tuple(sorted({str(warning.message) for warning in caught})),
-    )
+        model = open_model(source)
+        place, fingerprint = description_file(Path(folder), source, settings), _fingerprint(model.checkpoint)
+        known = read_description(place)
+        heads = model.heads(stack=settings.stack, fold=settings.fold)
+        reasons = _skip_reasons(model, settings.stack)
+        same = known is not None and fingerprint and known.fingerprint == fingerprint
+        found = Description(
+            source=source,
+            content_hash=known.content_hash if known is not None and same else content_hash(model.checkpoint),
+            revision=model.checkpoint.revision or "",
+            fingerprint=fingerprint,
+            shape=_shape(heads),
+            skip_reasons=reasons,
+            blocks={name: blocks(lens, heads) for name, lens in lenses().items() if reasons[name] is None},
+            warnings=tuple(sorted({str(warning.message) for warning in caught})),
+        )
     if found != known:
         write_text(place, json.dumps({"schema": SCHEMA, **asdict(found)}, indent=1))
     return found
 
 
-def _obstacles(checkpoint: Checkpoint, settings: Settings) -> dict[str, str | None]:
+def _skip_reasons(model: Model, stack: str | None) -> dict[str, str | None]:
     """Why lenses do not apply; those that run the model also where that is not done without being asked for."""
-    found, unasked = obstacles(checkpoint, settings.stack), obstacle_to_running_unasked(checkpoint)
-    return {name: reason or (unasked if LENSES[name].runs else None) for name, reason in found.items()}
+    stored, alone, unasked = model.checkpoint.stack(stack), model.skip_reasons(stack), model.unasked_obstacle()
+    found = {name: alone[name] if name in alone else lens.skip_reason(stored) for name, lens in lenses().items()}
+    return {name: reason or (unasked if lenses()[name].runs else None) for name, reason in found.items()}
 
 
-def kept_description(place: Path) -> Description | None:
+def blocks(lens: Lens, heads: Heads, above: int = SPLIT_ABOVE) -> Blocks:
+    """The blocks of a lens's work by name; one where the lens names none or the model is small."""
+    if sum(prod(heads.shape(role)) for role in ROLES) <= above:
+        return {WHOLE: {}}
+    divide = getattr(lens.part("measurement"), "blocks", None)
+    return {WHOLE: {}} if divide is None else {name: dict(options) for name, options in divide(heads).items()}
+
+
+def read_description(place: Path) -> Description | None:
     """A description kept earlier; None where there is none that can be read."""
     try:
         record = json.loads(place.read_text(encoding="utf-8"))
@@ -137,9 +156,8 @@ def check_same_shape(model: str, described: Mapping[int, Description]) -> None:
     steps = sorted(described)
     for step in steps[1:]:
         first, here = described[steps[0]].shape, described[step].shape
-        differing = [name for name in SHAPE if first.get(name) != here.get(name)]
-        if differing:
-            name = differing[0]
+        name = next((name for name in SHAPE if first.get(name) != here.get(name)), None)
+        if name is not None:
             raise ShapeError(
                 f"the checkpoints of '{model}' differ in shape: {name} is {first.get(name)} at step {steps[0]} and "
                 f"{here.get(name)} at step {step}; sweep over them as models of their own"

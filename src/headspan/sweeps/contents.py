@@ -8,14 +8,16 @@ from pathlib import Path
 import xarray as xr
 
 from headspan.errors import HeadspanError, StoreError
-from headspan.sweeps.description import description_file, kept_description
-from headspan.sweeps.gathering import Gathering, gathered
-from headspan.sweeps.planning import plan
-from headspan.sweeps.requirements import TO_READ, require
+from headspan.labels import indexed
+from headspan.lenses.catalog import lenses
+from headspan.sweeps.checkpoints import description_file, read_description
+from headspan.sweeps.cluster import TO_READ, require
+from headspan.sweeps.groups import Gathering, series_tree
 from headspan.sweeps.store import Store
+from headspan.sweeps.tasks import plan
 
 
-def made_from(place: Path) -> str:
+def group_origin(place: Path) -> str:
     """Which parts a group was made from; nothing where there is no group."""
     try:
         return str(json.loads((place / ".zattrs").read_text(encoding="utf-8"))["made_from"])
@@ -25,16 +27,16 @@ def made_from(place: Path) -> str:
 
 def contents(store: Store) -> dict[tuple[str, str], Gathering]:
     """What is finished in a store, by model and lens."""
-    manifest = store.manifest()
     settings, found = store.settings(), {}
+    names = [name for name in store.manifest()["lenses"] if name in lenses()]
     for series in store.series():
         known = {
-            step: kept_description(description_file(store.checkpoints, source, settings))
+            step: read_description(description_file(store.checkpoints, source, settings))
             for step, source in series.sources.items()
         }
         described = {step: one for step, one in known.items() if one is not None}
-        planned = plan(series.model, described, manifest["lenses"], settings)
-        for lens in manifest["lenses"]:
+        planned = plan(series.model, described, names, settings)
+        for lens in names:
             gathering = planned.gathering(lens, store.parts)
             if gathering.parts:
                 found[series.model, lens] = gathering
@@ -52,24 +54,37 @@ def open_store(path: str | Path) -> xr.DataTree:
     Returns
     -------
     DataTree
-        `/<model>/<lens>/<node>`, every variable with leading dims `model` and `step`. Groups that are up to date are
-        read lazily from Zarr; what an interrupted sweep finished after them is joined from its parts.
+        `/<model>/<lens>/<node>`, every variable with leading dims `model` and `step`; heads are labels, as in a lens's
+        result. Groups that are up to date are read lazily from Zarr; what an interrupted sweep finished after them is
+        joined from its parts.
     """
     require(TO_READ)
     store = Store.found(Path(path))
     trees: dict[str, xr.Dataset] = {}
     for (model, lens), gathering in contents(store).items():
         place = store.group(model, lens)
-        current = made_from(place) == gathering.made_from
-        tree = _opened(place) if current else gathered(gathering)
+        tree = _group_tree(place) if group_origin(place) == gathering.made_from else series_tree(gathering)
+        heads_per_kv = int(tree.attrs.get("n_heads", 1)) // max(int(tree.attrs.get("n_kv_heads", 1)), 1)
         for node in tree.subtree:
-            trees[f"{place.parent.name}/{lens}/{node.path.strip('/')}".rstrip("/")] = node.to_dataset(inherit=False)
+            dataset = indexed(node.to_dataset(inherit=False), heads_per_kv)
+            trees[f"{place.parent.name}/{lens}/{node.path.strip('/')}".rstrip("/")] = dataset
     if not trees:
-        raise HeadspanError(f"the store '{path}' holds no finished result yet; run the sweep again")
+        raise HeadspanError(_emptiness(store))
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs={"store": str(store.path)}), **trees})
 
 
-def _opened(place: Path) -> xr.DataTree:
+def _emptiness(store: Store) -> str:
+    """Why there is nothing to read in a store."""
+    if store.older_format is None:
+        return f"the store '{store.path}' holds no finished result yet; run the sweep again"
+    by = store.manifest().get("headspan_version", "an unknown version")
+    return (
+        f"the results in the store '{store.path}' are in the older format {store.older_format}, with other names; read "
+        f"them with headspan {by}, or run the sweep again: it computes them anew and deletes nothing"
+    )
+
+
+def _group_tree(place: Path) -> xr.DataTree:
     try:
         return xr.open_datatree(place, engine="zarr", chunks=None, consolidated=True)
     except (OSError, ValueError, KeyError) as problem:

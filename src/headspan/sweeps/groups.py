@@ -2,8 +2,9 @@
 
 1. The parts of a lens are looked at step by step (`outline`): which variables all steps have alike. A step of which a
    block is missing is left out, and named; so is a variable that has another shape at some steps.
-2. The group is laid out empty: shapes, attributes, axes. Then values are put in, as many steps at a time as a budget
-   of memory holds, one at least. What it takes is thus bounded by a step, not by the length of the series.
+2. The group is laid out empty: shapes, attributes, axes with their labels. Then values are put in, as many steps at a
+   time as a budget of memory holds, one at least. What it takes is thus bounded by a step, not by the length of the
+   series.
 3. The group is written beside its final place and renamed. It is made from the parts alone and can be made again from
    them at any time; `made_from` says from which.
 """
@@ -24,8 +25,8 @@ import numpy as np
 import xarray as xr
 
 from headspan.errors import StoreError
-from headspan.sweeps.outline import Outline
-from headspan.sweeps.part_file import TEMPORARY, Part, read_part
+from headspan.sweeps.outline import Outline, same_values
+from headspan.sweeps.parts import TEMPORARY, Part, read_part
 
 LEADING = ("model", "step")
 AT_ONCE = 64_000_000
@@ -73,7 +74,7 @@ class StepReader:
             return self.kept[step]
         parts = [read_part(path) for path in self.gathering.parts[step]]
         reason = next((part.left_out for part in parts if part.left_out), "")
-        found = ({}, reason) if reason else (_united(parts), "")
+        found = ({}, reason) if reason else (_union(parts), "")
         if self.keeps:
             self.kept[step] = found
         return found
@@ -86,24 +87,44 @@ class StepReader:
         return outline
 
 
-def _united(parts: Sequence[Part]) -> dict[str, xr.Dataset]:
-    """The blocks of one step as one: nodes side by side, attributes they agree on."""
-    nodes: dict[str, xr.Dataset] = {}
+def _union(parts: Sequence[Part]) -> dict[str, xr.Dataset]:
+    """The blocks of one step as one: nodes side by side, attributes they agree on.
+
+    A variable that several blocks hold stays if they agree: what sums up a whole result, no block can know.
+    """
+    if len(parts) == 1:
+        return dict(parts[0].nodes)
+    nodes: dict[str, list[xr.Dataset]] = {}
     for part in parts:
         for path, node in part.nodes.items():
-            nodes[path] = node if path not in nodes else xr.merge([nodes[path], node], combine_attrs="drop_conflicts")
-    return nodes
+            nodes.setdefault(path, []).append(node)
+    return {
+        path: xr.merge(_agreeing(found), "no_conflicts", "exact", combine_attrs="drop_conflicts")
+        for path, found in nodes.items()
+    }
 
 
-def gathered(gathering: Gathering) -> xr.DataTree:
+def _agreeing(nodes: Sequence[xr.Dataset]) -> list[xr.Dataset]:
+    """Datasets without the data that differ between them."""
+    first: dict[Any, xr.Variable] = {}
+    differing = {
+        name
+        for node in nodes
+        for name in node.data_vars
+        if not same_values(first.setdefault(name, node.variables[name]), node.variables[name])
+    }
+    return [node.drop_vars(differing & set(node.data_vars)) for node in nodes]
+
+
+def series_tree(gathering: Gathering) -> xr.DataTree:
     """All steps of a lens on one model as one tree, in memory.
 
     Returns
     -------
     DataTree
         The lens's own nodes, every variable with leading axes `model` (of length 1) and `step`; at the root also
-        `content_hash`, `source`, `revision` and `identical_to` of each step. Steps at which the lens had nothing to say
-        are left out; the attribute `left_out` says why.
+        `content_hash`, `source`, `revision` and `identical_to` of each step. Steps to which the lens did not apply are
+        left out; the attribute `left_out` says why.
     """
     reader = StepReader(gathering)
     outline = reader.outline()
@@ -113,12 +134,12 @@ def gathered(gathering: Gathering) -> xr.DataTree:
 
 
 def _stacked(outline: Outline) -> dict[tuple[str, str], tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Shape and type of every variable that is stacked along `step`: all but the axes."""
+    """Shape and type of every variable that is stacked along `step`: all but coordinates that are always the same."""
     return {
         (path, one.name): ((1, len(outline.steps), *one.shape), one.dtype)
-        for path, variables in outline.joined().items()
+        for path, variables in outline.common().items()
         for one in variables
-        if one.index is None
+        if one.fixed is None
     }
 
 
@@ -136,12 +157,12 @@ def _tree(gathering: Gathering, outline: Outline, arrays: Arrays) -> xr.DataTree
     """The tree around the arrays: axes, facts about each step, attributes."""
     leading = {"model": [gathering.model], "step": np.asarray(outline.steps, dtype=np.int64)}
     nodes = {path: xr.Dataset() for path in outline.nodes}
-    for path, joined in outline.joined().items():
+    for path, common in outline.common().items():
         variables = {
-            one.name: xr.Variable(one.dims, one.index, one.attrs)
-            if one.index is not None
-            else xr.Variable((*LEADING, *one.dims), arrays[path, one.name], one.attrs)
-            for one in joined
+            one.name: xr.Variable((*LEADING, *one.dims), arrays[path, one.name], one.attrs)
+            if one.fixed is None
+            else one.fixed
+            for one in common
         }
         node = outline.nodes[path]
         dataset = xr.Dataset(variables, attrs=node.attributes()).set_coords(node.coords & set(variables))
@@ -155,7 +176,7 @@ def _tree(gathering: Gathering, outline: Outline, arrays: Arrays) -> xr.DataTree
         "model": gathering.model,
         "made_from": gathering.made_from,
         "left_out": "; ".join(f"step {step}: {reason}" for step, reason in outline.reasons.items()),
-        "left_out_variables": ", ".join(sorted(outline.left_out())),
+        "left_out_variables": ", ".join(outline.left_out()),
         "missing_steps": ", ".join(map(str, gathering.missing)),
     }
     return xr.DataTree.from_dict({"/": root.assign(facts).assign_attrs(attributes), **nodes})
@@ -206,7 +227,7 @@ def _write(gathering: Gathering, place: Path, at_once: int) -> list[str]:
     _fill({(path, name): group[f"{path}/{name}".lstrip("/")] for path, name in stacked}, outline, reader)
     zarr.consolidate_metadata(place, zarr_format=2)
     left_out, versions = outline.left_out(), outline.versions()
-    notes = [f"leaves out {', '.join(sorted(left_out))}"] if left_out else []
+    notes = [f"leaves out {', '.join(left_out)}"] if left_out else []
     return notes + ([f"joins results of headspan {' and '.join(versions)}"] if len(versions) > 1 else [])
 
 

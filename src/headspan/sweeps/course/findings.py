@@ -1,4 +1,4 @@
-"""What the course of training says: when quantities change, edges appear, heads move; which steps are twins."""
+"""What the course of training says: when quantities change, edges appear, heads move; which steps are identical."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import numpy as np
 import xarray as xr
 
 from headspan.finding import Finding
+from headspan.sweeps.course.wiring import NULLS
 
 LENS = "evolution"
 SHOWN, EDGES = 6, 5
-THROUGH = {"OQ": "queries", "OK": "keys", "OV": "values"}
 LEVEL = 0.05
 LEAST_CHANGE = 0.02
 """Share of a quantity that it must change by to be told of by itself: a smaller step may be clear, but says little."""
-AGAINST = {"anticausal": "the pairs whose order cannot compose", "haar": "subspaces in general position"}
 
 
 def findings(result: xr.DataTree) -> list[Finding]:
@@ -29,28 +28,24 @@ def findings(result: xr.DataTree) -> list[Finding]:
 
 def _changes(node: xr.DataTree, of: str) -> Iterator[Finding]:
     table = node["quantities"].to_dataset()
-    known = int(np.isfinite(table["value"].values).any(0).sum())
-    if known < int(table.attrs["least_steps"]):
-        text = (
-            f"{of}With {known} steps no change points were looked for; it takes {table.attrs['least_steps']} at least."
-        )
+    known, least = int(np.isfinite(table["value"].values).any(0).sum()), int(table.attrs["least_steps"])
+    if known < least:
+        text = f"{of}No change points were looked for: there are {known} steps, and {least} are needed."
         yield Finding(LENS, text, value=float(known))
         return
-    p = table["p_value"].values
+    p, size = table["change_p"].values, _size(table)
     clear = np.flatnonzero(p <= LEVEL)
     examined = int(table.sizes["quantity"])
-    told = clear[_size(table)[clear] >= LEAST_CHANGE]
-    order = told[np.lexsort((-_size(table)[told], p[told]))]
-    for row in order[:SHOWN]:
-        yield _change(table.isel(quantity=int(row)), of)
-    text = f"{of}{len(clear)} of {examined} quantities change by a step clearer than 95 % of random walks show."
+    told = clear[size[clear] >= LEAST_CHANGE]
+    for row in told[np.lexsort((-size[told], p[told]))][:SHOWN]:
+        yield _change(table.isel(quantity=int(row)), size[row], of)
+    text = f"{of}{len(clear)} of {examined} quantities have a change point (p <= {LEVEL} against random walks)."
     if len(clear):
         middle = np.quantile(table["change"].values[clear], [0.25, 0.5, 0.75])
-        text += f" Half of them do so between steps {middle[0]:.0f} and {middle[2]:.0f} (median {middle[1]:.0f})."
+        text += f" Half of these lie between steps {middle[0]:.0f} and {middle[2]:.0f} (median {middle[1]:.0f})."
     evidence = "Null: random walks on the same steps. Quantities of one model move together; they are not independent."
-    yield Finding(
-        LENS, text, value=len(clear) / examined, expected=LEVEL, evidence=evidence, weight=0.7 if len(clear) else 0.2
-    )
+    weight = 0.7 if len(clear) else 0.2
+    yield Finding(LENS, text, value=len(clear) / examined, expected=LEVEL, evidence=evidence, weight=weight)
 
 
 def _size(table: xr.Dataset) -> np.ndarray:
@@ -61,20 +56,21 @@ def _size(table: xr.Dataset) -> np.ndarray:
     return share
 
 
-def _change(row: xr.Dataset, of: str) -> Finding:
-    before, after, at = (float(row[name]) for name in ("before", "after", "change"))
-    low, high = float(row["low"]), float(row["high"])
-    interval = f" (95 %: {low:.0f} to {high:.0f})" if np.isfinite(low) else ""
+def _change(row: xr.Dataset, size: float, of: str) -> Finding:
+    before, after, at, low, high, p = (
+        float(row[name]) for name in ("before", "after", "change", "low", "high", "change_p")
+    )
+    interval = f"95 % interval {low:.0f} to {high:.0f}, " if np.isfinite(low) else ""
     verb = "rises" if after > before else "falls"
-    statement = f"{of}{row['words'].values!s}: {verb} from {before:.3g} to {after:.3g} around step {at:.0f}{interval}."
     return Finding(
         lens=LENS,
-        statement=statement,
+        statement=f"{of}{row['words'].values!s} {verb} from {before:.3g} to {after:.3g} around step {at:.0f} "
+        f"({interval}p = {p:.2g}).",
         value=at,
-        p=float(row["p_value"]),
-        evidence=f"A smooth step explains {float(row['explained']):.1%} of the curve's variance; p is the share of "
-        "random walks that it explains as well. The mean over layers and heads is followed.",
-        weight=float(0.5 + 0.3 * _size(row.expand_dims("quantity"))[0]),
+        p=p,
+        evidence=f"Mean over layers and heads. A smooth step explains {float(row['explained']):.1%} of the curve's "
+        "variance; p is the share of random walks of which it explains as much.",
+        weight=float(0.5 + 0.3 * size),
     )
 
 
@@ -82,32 +78,33 @@ def _edges(node: xr.DataTree, of: str) -> Iterator[Finding]:
     if "wiring" not in node.children:
         return
     table = node["wiring"].to_dataset()
+    null = NULLS[str(table.attrs["null"])]
     later = np.flatnonzero(np.isfinite(table["appears"].values) & ~table["from_start"].values)
     for row in later[:EDGES]:
         edge = table.isel(edge=int(row))
-        score, chance = edge["score"].values, edge["score_chance"].values
-        pairing = str(edge["pairing"].values)
+        score, expected = edge["score"].values, edge["score_null"].values
+        pairing, src, dst = (str(edge[name].values) for name in ("pairing", "src", "dst"))
         yield Finding(
             lens=LENS,
-            statement=f"{of}{edge['src'].values} comes to be read by the {THROUGH[pairing]} of {edge['dst'].values} "
-            f"at step {float(edge['appears']):.0f}, and stays so: from {score[0]:.2f} to {score[-1]:.2f} shared "
-            "dimensions.",
+            statement=f"{of}{src} → {dst} becomes a {pairing[-1]}-composition edge at step "
+            f"{float(edge['appears']):.0f} and stays one: the subspaces overlap in {score[0]:.2f} dimensions at the "
+            f"first step, in {score[-1]:.2f} at the last (expected {expected[-1]:.2f}).",
             value=float(score[-1]),
-            expected=float(chance[-1]),
-            evidence=f"Projection kernel {pairing}; at every later step it stands out from "
-            f"{AGAINST[str(table.attrs['null'])]}.",
+            expected=float(expected[-1]),
+            evidence=f"Projection kernel {pairing}; significant (q <= {table.attrs['level']}) at every later step "
+            f"under {null}.",
             weight=0.6,
         )
     counts, steps = table["n_edges"].values.sum(0), table["step"].values
+    gone = int(np.isfinite(table["vanishes"].values).sum())
     yield Finding(
         lens=LENS,
-        statement=f"{of}{counts[-1]} pairs of heads stand out at step {steps[-1]}, {counts[0]} at step {steps[0]}; "
-        f"{len(later)} appeared in between and stayed, {int(np.isfinite(table['vanishes'].values).sum())} vanished.",
+        statement=f"{of}{counts[-1]} pairs of heads are edges at step {steps[-1]}, {counts[0]} at step {steps[0]}; "
+        f"{len(later)} appeared in between and stayed, {gone} vanished.",
         value=float(counts[-1]),
         expected=float(counts[0]),
-        evidence=f"Pairs in OQ, OK and OV together that stand out from {AGAINST[str(table.attrs['null'])]} (level "
-        f"{table.attrs['level']}). The count at the first step is what untrained weights give, where the series begins "
-        "with them.",
+        evidence=f"Edges of {', '.join(map(str, table['counted_pairing'].values))}: q <= {table.attrs['level']} under "
+        f"{null}. Where the series begins with untrained weights, the count at the first step is what these give.",
         weight=0.4 if counts.any() else 0.1,
     )
 
@@ -121,14 +118,14 @@ def _drift(node: xr.DataTree, of: str) -> Iterator[Finding]:
         return
     at = int(np.nanargmax(turned))
     here = table.isel(step=at)
-    chance = float(here["grassmann_chance"].mean("role"))
-    ratio = f", {turned[at] / chance:.1f} times what a random change of the same size does" if chance > 0 else ""
+    expected = float(here["grassmann_null"].mean("role"))
+    ratio = f", {turned[at] / expected:.1f} times as far as by a random change of that size" if expected > 0 else ""
     yield Finding(
         lens=LENS,
         statement=f"{of}Heads turn most between steps {float(here['previous_step']):.0f} and {int(here['step'])}: by "
-        f"{turned[at]:.2f} rad{ratio}; {turned[-1]:.2f} rad in the last interval.",
+        f"{turned[at]:.2f} rad{ratio}; in the last interval they turn by {turned[-1]:.2f} rad.",
         value=float(turned[at]),
-        expected=chance,
+        expected=expected,
         evidence="Grassmann distance, median over heads, mean over Q, K, V and O. Intervals need not be equally long.",
         weight=0.45,
     )

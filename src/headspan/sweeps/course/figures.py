@@ -9,15 +9,15 @@ import plotly.graph_objects as go
 import xarray as xr
 from plotly.subplots import make_subplots
 
+from headspan.sweeps.course.wiring import NULLS
 from headspan.theme import BLUE, CATEGORIES, CHANCE, TEXT, VERMILION, styled
 
 CHANGES, EDGES = 20, 8
-AGAINST = {"anticausal": "those whose order cannot compose", "haar": "subspaces in general position"}
 COUNTS = (("solid", "circle"), ("dash", "square"), ("dot", "triangle-up"))
 PANELS = {
     "stable_rank": "Stable rank",
-    "energy_ratio": "Squared norm over its initial value",
-    "ks": "Distance from noise",
+    "energy_ratio": "Squared norm over its expectation at initialization",
+    "ks": "Distance from the spectrum of random matrices",
 }
 
 
@@ -33,7 +33,7 @@ def figures(result: xr.DataTree) -> dict[str, go.Figure]:
 def _of_model(node: xr.DataTree) -> dict[str, go.Figure]:
     quantities = node["quantities"].to_dataset()
     drawn = {}
-    if (quantities["p_value"] <= 0.05).any():
+    if (quantities["change_p"] <= 0.05).any():
         drawn["When quantities change"] = changes(quantities)
     if "wiring" in node.children and (node["wiring"]["n_edges"] > 0).any():
         drawn["Wiring over training"] = edges(node["wiring"].to_dataset())
@@ -55,16 +55,22 @@ def _time_axis(figure: go.Figure, axis: str, row: int) -> None:
     figure.update_xaxes(title_text=title, row=row, col=1)
 
 
-def _line(x: np.ndarray, y: np.ndarray, name: str, colour: str, **more: object) -> go.Scatter:
+def _line(x: np.ndarray, y: np.ndarray, name: str, color: str, **more: object) -> go.Scatter:
     known = np.isfinite(y)
     trace = go.Scatter(x=x[known], y=y[known], name=name, mode="lines+markers", marker={"size": 5})
-    trace.update(line={"color": colour}, marker_color=colour, legendgroup=name)
+    trace.update(line={"color": color}, marker_color=color, legendgroup=name)
     return trace.update(hovertemplate=f"{name}: %{{y:.3g}} at %{{x}}<extra></extra>", **more)
+
+
+def _dashed(x: np.ndarray, y: np.ndarray, name: str, color: str, **more: object) -> go.Scatter:
+    """What is expected under the null, beside a line of the same color."""
+    trace = _line(x, y, name, color, mode="lines", **more)
+    return trace.update(line={"color": color, "dash": "dash", "width": 1})
 
 
 def changes(table: xr.Dataset) -> go.Figure:
     """The clearest change points in order of time, each with its 95 % interval."""
-    p = table["p_value"].values
+    p = table["change_p"].values
     chosen = np.flatnonzero((p <= 0.05) & np.isfinite(table["low"].values))
     chosen = chosen[np.lexsort((-table["explained"].values[chosen], p[chosen]))][:CHANGES]
     ordered = table.isel(quantity=chosen[np.argsort(-table["change"].values[chosen], kind="stable")])
@@ -72,11 +78,11 @@ def changes(table: xr.Dataset) -> go.Figure:
     at, low, high = (_places(ordered[name].values, axis) for name in ("change", "low", "high"))
     rises = ordered["after"].values > ordered["before"].values
     figure = make_subplots(1, 1)
-    for up, name, colour, sign in ((True, "rises", VERMILION, "triangle-up"), (False, "falls", BLUE, "triangle-down")):
+    for up, name, color, sign in ((True, "rises", VERMILION, "triangle-up"), (False, "falls", BLUE, "triangle-down")):
         part = rises == up
         error = {"type": "data", "symmetric": False, "array": (high - at)[part], "arrayminus": (at - low)[part]}
         trace = go.Scatter(x=at[part], y=ordered["words"].values[part], mode="markers", name=name, error_x=error)
-        trace.update(marker={"color": colour, "symbol": sign, "size": 10})
+        trace.update(marker={"color": color, "symbol": sign, "size": 10})
         figure.add_trace(trace.update(hovertemplate="%{y}: step %{x:.0f}<extra></extra>"), 1, 1)
     figure.update_yaxes(categoryorder="array", categoryarray=list(ordered["words"].values))
     _time_axis(figure, axis, 1)
@@ -86,21 +92,19 @@ def changes(table: xr.Dataset) -> go.Figure:
 
 
 def edges(table: xr.Dataset) -> go.Figure:
-    """Kernel of the edges that changed most, beside chance; and how many pairs stand out at each step."""
+    """Kernel of the edges that changed most, beside the haar null; and how many edges there are at each step."""
     axis, x = str(table.attrs["axis"]), _places(table["step"].values, str(table.attrs["axis"]))
-    titles = ("Shared dimensions of the edges that changed most", "Pairs that stand out")
+    titles = ("Overlap of the edges that changed most (dimensions)", "Number of edges")
     figure = make_subplots(
         2, 1, shared_xaxes=True, subplot_titles=titles, row_heights=[0.65, 0.35], vertical_spacing=0.1
     )
     shown = table.isel(edge=slice(0, EDGES))
-    for row, colour in zip(range(shown.sizes["edge"]), CATEGORIES, strict=False):
+    for row, color in zip(range(shown.sizes["edge"]), CATEGORIES, strict=False):
         edge = shown.isel(edge=row)
-        name = f"{edge['src'].values} to {edge['dst'].values}, {edge['pairing'].values}"
-        figure.add_trace(_line(x, edge["score"].values, name, colour), 1, 1)
+        name = f"{edge['src'].values} → {edge['dst'].values}, {edge['pairing'].values}"
+        figure.add_trace(_line(x, edge["score"].values, name, color), 1, 1)
     if shown.sizes["edge"]:
-        dashed = {"color": CHANCE, "dash": "dash"}
-        chance = _line(x, shown["score_chance"].mean("edge").values, "chance", CHANCE, mode="lines")
-        figure.add_trace(chance.update(line=dashed), 1, 1)
+        figure.add_trace(_dashed(x, shown["score_null"].mean("edge").values, "expected (haar null)", CHANCE), 1, 1)
         figure.add_traces(list(_events(shown, x)), rows=1, cols=1)
     for pairing, (dash, symbol) in zip(table["counted_pairing"].values, COUNTS, strict=False):
         counts = table["n_edges"].sel(counted_pairing=pairing).values.astype(float)
@@ -110,7 +114,7 @@ def edges(table: xr.Dataset) -> go.Figure:
     whole = {"tickformat": "d", "rangemode": "tozero"}
     figure.update_yaxes(row=2, col=1, **whole, **({"dtick": 1} if int(table["n_edges"].max()) <= 5 else {}))
     _time_axis(figure, axis, 2)
-    return styled(figure, f"Pairs of heads that stand out from {AGAINST[str(table.attrs['null'])]}", 640)
+    return styled(figure, f"Pairs of heads significant under {NULLS[str(table.attrs['null'])]}", 640)
 
 
 def _events(shown: xr.Dataset, x: np.ndarray) -> Iterator[go.Scatter]:
@@ -129,14 +133,13 @@ def _events(shown: xr.Dataset, x: np.ndarray) -> Iterator[go.Scatter]:
 def drift(table: xr.Dataset) -> go.Figure:
     """How far heads turned since the checkpoint before, beside a random change of the same size; and by how much."""
     axis, x = str(table.attrs["axis"]), _places(table["step"].values, str(table.attrs["axis"]))
-    titles = ("Turned since the checkpoint before, rad (dashed: a random change of the same size)", "Relative change")
+    titles = ("Turn since the checkpoint before, rad (dashed: a random change of the same size)", "Relative change")
     figure = make_subplots(2, 1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=0.1)
-    for role, colour in zip(table["role"].values, CATEGORIES, strict=False):
+    for role, color in zip(table["role"].values, CATEGORIES, strict=False):
         here = table.sel(role=role)
-        figure.add_trace(_line(x, here["grassmann"].values, f"W_{role}", colour), 1, 1)
-        chance = _line(x, here["grassmann_chance"].values, f"W_{role}", colour, mode="lines", showlegend=False)
-        figure.add_trace(chance.update(line={"color": colour, "dash": "dash", "width": 1}), 1, 1)
-        figure.add_trace(_line(x, here["relative_change"].values, f"W_{role}", colour, showlegend=False), 2, 1)
+        figure.add_trace(_line(x, here["grassmann"].values, f"W_{role}", color), 1, 1)
+        figure.add_trace(_dashed(x, here["grassmann_null"].values, f"W_{role}", color, showlegend=False), 1, 1)
+        figure.add_trace(_line(x, here["relative_change"].values, f"W_{role}", color, showlegend=False), 2, 1)
     figure.update_yaxes(rangemode="tozero")
     _time_axis(figure, axis, 2)
     return styled(figure, "Drift between checkpoints, median over heads", 560)
@@ -151,11 +154,10 @@ def spectra(table: xr.Dataset) -> go.Figure:
         len(panels), 1, shared_xaxes=True, subplot_titles=list(panels.values()), vertical_spacing=0.07
     )
     for row, name in enumerate(panels, 1):
-        for kind, colour in zip(kinds, CATEGORIES, strict=False):
+        for kind, color in zip(kinds, CATEGORIES, strict=False):
             here = table.sel(kind=kind)
-            figure.add_trace(_line(x, here[name].values, str(kind), colour, showlegend=row == 1), row, 1)
-            if f"{name}_chance" in table:
-                chance = _line(x, here[f"{name}_chance"].values, str(kind), colour, mode="lines", showlegend=False)
-                figure.add_trace(chance.update(line={"color": colour, "dash": "dash", "width": 1}), row, 1)
+            figure.add_trace(_line(x, here[name].values, str(kind), color, showlegend=row == 1), row, 1)
+            if f"{name}_null" in table:
+                figure.add_trace(_dashed(x, here[f"{name}_null"].values, str(kind), color, showlegend=False), row, 1)
     _time_axis(figure, axis, len(panels))
     return styled(figure, "Spectra over training, means over layers (dashed: random matrices)", 240 * len(panels) + 80)

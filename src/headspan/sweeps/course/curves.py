@@ -1,0 +1,174 @@
+"""Every lens over steps: each quantity of a lens's result, averaged over layers and heads, as one curve.
+
+A quantity is a variable of floats that is neither derived from another (expected value, spread, p-value), the end of an
+interval nor a place on a map of heads, whose mean says nothing. What is expected of it under the null, where the lens
+says so, becomes a second curve beside it. Quantities that never change are left out, and of equal ones all but one.
+
+The axis of time is the steps as they are, or their logarithm where checkpoints were kept ever more rarely. Change
+points are fitted on this axis (`headspan.statistics.change_points`) and told in steps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from headspan.schema import DERIVED, NULL_DIM
+from headspan.statistics.change_points import FEWEST, WALKS, change_points
+
+NOT_A_QUANTITY = re.compile(
+    r"(_sd(_|$)|_z(_|$)|_[pq](_[QKVO])?$|log_p|expected|unrelated|typical|density|histogram|_low$|_high$|n_pairs|"
+    r"_reverse$|identical_to|previous_step|_before|_after|^edge|^sigma|direction_|cluster$|^linkage$|^mds$|tsne|"
+    r"^random_change$)"
+)
+WIDENING = 8.0
+"""From this ratio of the last gap between steps to the first on, time is taken by its logarithm."""
+AT_ONCE = 64_000_000
+"""Bytes of a variable that are read at a time."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Between training steps and places on the axis on which curves are fitted and drawn."""
+
+    logarithmic: bool
+
+    @classmethod
+    def of(cls, steps: np.ndarray) -> Axis:
+        gaps = np.diff(np.asarray(steps, dtype=float))
+        return cls(bool(len(gaps) > 1 and gaps[-1] >= WIDENING * gaps[0]))
+
+    @property
+    def name(self) -> str:
+        return "log" if self.logarithmic else "linear"
+
+    def places(self, steps: np.ndarray) -> np.ndarray:
+        """Where steps lie; log(1 + step) on a logarithmic axis, since series begin at step 0."""
+        values = np.asarray(steps, dtype=float)
+        return np.log1p(values) if self.logarithmic else values
+
+    def step(self, place: float) -> float:
+        """The step at a place."""
+        return float(np.expm1(place)) if self.logarithmic else float(place)
+
+
+def step_changes(values: np.ndarray, steps: np.ndarray, walks: int = WALKS, seed: int = 0) -> xr.Dataset:
+    """`change_points` of curves [curve, step] over ascending training steps, over `curve`.
+
+    `change` in steps with its interval `low`..`high`, `before`, `after`, `explained`, `change_p` and `change_q`.
+    """
+    axis = Axis.of(steps)
+    columns = change_points(values, axis.places(steps), walks, seed)
+    for name in ("change", "low", "high"):
+        columns[name] = np.array([axis.step(place) for place in columns[name]])
+    attributes = {"axis": axis.name, "null": f"{walks} random walks on the same steps", "least_steps": FEWEST}
+    table = xr.Dataset({name: ("curve", column) for name, column in columns.items()}, attrs=attributes)
+    return table.rename(p_value="change_p", q_value="change_q")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One quantity over steps; `null` is NaN where the lens has no expected value for it."""
+
+    lens: str
+    name: str
+    words: str
+    steps: np.ndarray
+    values: np.ndarray
+    null: np.ndarray
+
+
+def curves(trees: xr.DataTree, model: str) -> Iterator[Curve]:
+    """The curves of all lenses of one model in a store."""
+    for lens, tree in trees.children.items():
+        for node in tree.subtree:
+            dataset = node.to_dataset()
+            if "step" in dataset.dims and dataset.sizes["step"] > 1:
+                path = node.path.removeprefix(tree.path).strip("/")
+                yield from distinct_curves(list(_node_curves(lens, path, dataset.sel(model=model))))
+
+
+def distinct_curves(found: list[Curve]) -> list[Curve]:
+    """Each curve once: a lens may hold a table and its mean. The one with an expected value stays, else the first."""
+    kept: dict[int, Curve] = {}
+    for place in sorted(range(len(found)), key=lambda place: bool(np.isnan(found[place].null).all())):
+        values = found[place].values
+        if not any(np.allclose(values, other.values, rtol=1e-9, atol=0, equal_nan=True) for other in kept.values()):
+            kept[place] = found[place]
+    return [kept[place] for place in sorted(kept)]
+
+
+def _node_curves(lens: str, path: str, node: xr.Dataset) -> Iterator[Curve]:
+    for key, variable in node.data_vars.items():
+        name = str(key)
+        if variable.dtype.kind != "f" or "step" not in variable.dims or not _is_quantity(name, node):
+            continue
+        values = mean_over_heads(variable)
+        if np.isfinite(values).sum() < 2 or np.nanmax(values) == np.nanmin(values):
+            continue
+        words = quantity_words(name, variable, path)
+        yield Curve(lens, f"{path} {name}".strip(), words, node["step"].values, values, _null(node, name))
+
+
+def _is_quantity(name: str, node: xr.Dataset) -> bool:
+    derived = any(name.endswith(f"_{suffix}") and name.removesuffix(f"_{suffix}") in node for suffix in DERIVED)
+    return not derived and NOT_A_QUANTITY.search(name) is None
+
+
+def quantity_words(name: str, variable: xr.DataArray, node: str) -> str:
+    """A quantity as a reader calls it: what its lens says it is, and the node it is from."""
+    text = str(variable.attrs.get("long_name", name.replace("_", " ")))
+    return f"{text[:1].upper()}{text[1:]}" + (f" ({node})" if node else "")
+
+
+def mean_over_heads(variable: xr.DataArray) -> np.ndarray:
+    """The mean over everything but steps, of what is defined; some steps at a time, since series may be long."""
+    n_steps = variable.sizes["step"]
+    together = max(1, AT_ONCE * n_steps // max(1, variable.nbytes))
+    blocks = [variable.isel(step=slice(start, start + together)) for start in range(0, n_steps, together)]
+    return np.concatenate([_mean_of_block(block) for block in blocks])
+
+
+def _mean_of_block(variable: xr.DataArray) -> np.ndarray:
+    rows = variable.transpose("step", ...).values.reshape(variable.sizes["step"], -1)
+    known = np.isfinite(rows)
+    total, count = np.where(known, rows, 0.0).sum(1), known.sum(1)
+    mean: np.ndarray = np.divide(total, count, out=np.full(len(rows), np.nan), where=count > 0)
+    return mean
+
+
+def _null(node: xr.Dataset, name: str) -> np.ndarray:
+    """What is expected of a quantity, under the first null where there are several."""
+    if f"{name}_null" not in node or "step" not in node[f"{name}_null"].dims:
+        return np.full(node.sizes["step"], np.nan)
+    found = node[f"{name}_null"]
+    return mean_over_heads(found.isel({NULL_DIM: 0}) if NULL_DIM in found.dims else found)
+
+
+def curve_dataset(found: list[Curve], steps: np.ndarray) -> xr.Dataset:
+    """All curves on one axis of steps, NaN where a curve has none: `value` and `value_null`, [quantity, step]."""
+    places = {int(step): place for place, step in enumerate(steps)}
+    values = np.full((2, len(found), len(steps)), np.nan)
+    for row, curve in enumerate(found):
+        at = [places[int(step)] for step in curve.steps]
+        values[0, row, at], values[1, row, at] = curve.values, curve.null
+    names = [f"{curve.lens} {curve.name}" for curve in found]
+    often = Counter(curve.words for curve in found)
+    words = [
+        curve.words if often[curve.words] == 1 else f"{curve.words} [{name}]"
+        for name, curve in zip(names, found, strict=True)
+    ]
+    return xr.Dataset(
+        {"value": (("quantity", "step"), values[0]), "value_null": (("quantity", "step"), values[1])},
+        coords={
+            "quantity": names,
+            "lens": ("quantity", [curve.lens for curve in found]),
+            "words": ("quantity", words),
+            "step": np.asarray(steps),
+        },
+    )

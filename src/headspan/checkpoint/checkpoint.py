@@ -33,7 +33,12 @@ Folder = Path | Callable[[], Path] | None
 
 @dataclass(frozen=True, repr=False)
 class Checkpoint:
-    """A model's weights, opened but not read. Made by `headspan.open`."""
+    """A model's weights, opened but not read: `headspan.open(...).checkpoint`.
+
+    >>> import headspan
+    >>> headspan.open("demo").checkpoint
+    Checkpoint('demo', llama, decoder: 2 layers x 8 heads)
+    """
 
     source: str
     config: Config

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headspan._version import __version__
-from headspan.cli import claims, evolution, families, inspect, report, reproduce, sweep, train
+from headspan.cli import claims, evolution, inspect, report, sweep, train
 from headspan.cli.flags import PlainCommand, PlainGroup
 from headspan.cli.lens_commands import declared_command, lens_command
 from headspan.command import COMPARE, DOCUMENTS, LOOK
@@ -24,9 +24,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 OTHERS = {
-    LOOK: {"inspect": inspect.inspect, "report": report.report, "families": families.families},
+    LOOK: {"inspect": inspect.inspect, "report": report.report, "families": inspect.families},
     COMPARE: {"train": train.train, "sweep": sweep.sweep, "evolution": evolution.evolution},
-    DOCUMENTS: {"claims": claims.claims, "reproduce": reproduce.reproduce},
+    DOCUMENTS: {"claims": claims.claims, "reproduce": claims.reproduce},
 }
 """Commands that are no lenses, by group."""
 for group, commands in OTHERS.items():

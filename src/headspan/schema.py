@@ -121,6 +121,10 @@ class Table:
         Variables with fewer axes that are columns too.
     without
         Variables over the same axes that are no columns.
+    by
+        The variable by whose size rows are ordered, largest first; in the order of the axes by default.
+    most
+        How many rows a JSON document holds; all by default.
     """
 
     name: str
@@ -130,6 +134,8 @@ class Table:
     key: str = ""
     also: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    by: str = ""
+    most: int | None = None
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from headspan.checkpoint import summary
 from headspan.errors import HeadspanError
 from headspan.explorer.figure_block import figure_blocks, figure_id
 from headspan.explorer.findings_section import finding_block, findings_section
 from headspan.explorer.html import Markup, element, section
-from headspan.explorer.linked import linked_page
 from headspan.explorer.methods import methods_section
 from headspan.explorer.model_section import model_section
+from headspan.explorer.page import linked_page
 from headspan.explorer.page_tables import downloads_section, figure_tables
 from headspan.explorer.record import HeadGrid, PageData, page_record
 from headspan.explorer.store import Store
@@ -151,12 +150,12 @@ def report_page(
 
 
 def names_by_head(sources: Sequence[HeadClasses]) -> dict[str, list[str]]:
-    """Head label -> all its classes."""
+    """Head label -> all its classes, as words."""
     found: dict[str, list[str]] = {}
     for source in sources:
         for name, labels in source.classes.items():
             for label in labels:
-                found.setdefault(label, []).append(name)
+                found.setdefault(label, []).append(name.replace("_", " "))
     return found
 
 

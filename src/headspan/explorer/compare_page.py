@@ -14,7 +14,7 @@ from headspan.explorer.downloads import downloads_section
 from headspan.explorer.figure_block import figure_blocks
 from headspan.explorer.findings_section import finding_block
 from headspan.explorer.html import Markup, element, facts, section, table
-from headspan.explorer.linked import linked_page
+from headspan.explorer.page import linked_page
 from headspan.explorer.store import Store
 from headspan.figures import figures_of
 from headspan.finding import Finding

@@ -89,10 +89,7 @@ def card_facts(results: Mapping[str, Result]) -> list[Fact]:
         Fact(
             variable.card,
             f"{name}.{variable.name}",
-            *(
-                f"{name}.{variable.name}_{part}" if f"{variable.name}_{part}" in dataset else ""
-                for part in ("null", "p")
-            ),
+            *(f"{name}.{beside}" if beside in dataset else "" for beside in _beside(variable)),
             of=f"{name}.{variable.of}" if variable.of else "",
         )
         for name, result in results.items()
@@ -146,10 +143,15 @@ def _columns(name: str, result: Result) -> Iterator[tuple[str, pd.Series]]:
         one = _first(values)
         labels = pd.Index(one[one.dims[0]].values)
         yield f"{name}.{variable.name}", pd.Series(one.values, index=labels)
-        for beside in (f"{variable.name}_null", f"{variable.name}_p", variable.of):
+        for beside in (*_beside(variable), variable.of):
             if beside and beside in dataset:
                 other = _first(dataset[beside]).values
                 yield f"{name}.{beside}", pd.Series(np.broadcast_to(other, one.shape), index=labels)
+
+
+def _beside(variable: Variable) -> tuple[str, str]:
+    """Names of what is expected of a variable, and of its p-value; a z-score has that of its quantity."""
+    return f"{variable.name}_null", f"{variable.name.removesuffix('_z')}_p"
 
 
 def _is_number(values: xr.DataArray) -> bool:

@@ -52,7 +52,7 @@ NO_CLASS, LABEL = "#DDDDDD", "#1B1F24"
 WIDTHS, OPACITIES = (1.2, 4.5), (0.55, 0.95)
 PLOT_WIDTH = 800
 """Width in pixels that sizes of dots are chosen for; a page may be wider or narrower."""
-LARGEST_DOT, SMALLEST_LABELED = 34, 29
+LARGEST_DOT, SMALLEST_LABELED = 34.0, 29.0
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _meaning(drawing: Drawing, classes: Mapping[str, str]) -> dict[str, Any]:
     return {
         "wiring": drawing.layout,
         "names": {pairing: pairing_name(pairing) for pairing in drawing.tables},
-        "colours": {pairing: pairing_color(pairing) for pairing in drawing.tables},
+        "colors": {pairing: pairing_color(pairing) for pairing in drawing.tables},
         "classes": {class_text(name): list(style) for name, style in class_styles(classes).items()},
         "classOf": {label: class_text(name) for label, name in classes.items()},
     }

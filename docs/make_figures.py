@@ -62,23 +62,19 @@ def renamed(drawn: Mapping[str, go.Figure], **names: str) -> Figures:
 
 def affinity() -> Figures:
     """GPT-2 small with published head classes and, smaller, the demo model."""
-    from headspan.lenses import affinity
-    from headspan.lenses.affinity.figures import hub_ranking, wiring_diagram
-    from headspan.lenses.affinity.head_classes import default_labels
+    from headspan.heads.classes import published_classes
+    from headspan.lenses.affinity.wiring_figure import wiring_diagram
 
-    heads = headspan.open(model(GPT2)).heads()
-    labels = default_labels(heads)
-    classes = None if labels is None else labels.of_head
-    result = affinity.compute(heads)
-    small = affinity.compute(headspan.open("demo").heads())
+    result = headspan.affinity(model(GPT2))
+    labels = published_classes(result.attrs)
     return {
-        "affinity-wiring": wiring_diagram(result, classes),
-        "affinity-hubs": hub_ranking(result, classes),
-        "affinity-demo": wiring_diagram(small, top=8),
+        "affinity-demo": wiring_diagram(headspan.affinity("demo"), top=8),
         **renamed(
-            figures_of("affinity", result),
+            result.draw(None if labels is None else labels.of_head),
+            affinity_wiring="Wiring diagram",
+            affinity_hubs="Hubs",
             affinity_scores="Kernel against composition score",
-            affinity_chance="Scores beside chance",
+            affinity_nulls="Scores and their nulls",
         ),
     }
 

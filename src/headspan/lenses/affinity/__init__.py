@@ -95,7 +95,7 @@ def affinity(
     >>> import headspan
     >>> result = headspan.affinity("demo", pairings="OK")
     >>> round(float(result["OK"].projection_kernel.sel(src="L0H3", dst="L1H6")), 2)
-    12.04
+    8.58
     """
     from headspan.lenses.run import run
 

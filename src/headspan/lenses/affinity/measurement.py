@@ -137,7 +137,7 @@ def _complete_nodes(
     metrics: Sequence[str],
     null: str,
     settings: tuple[int, float | None, int, int, int],
-) -> tuple[dict[str, xr.Dataset], dict[str, float]]:
+) -> tuple[dict[str, xr.Dataset], dict[str, float | int]]:
     """A node per pairing with the scores of all pairs, and what single precision cost."""
     delta, tolerance, seed, draws, budget = settings
     composing = [pairing for pairing in wanted if pairing in COMPOSING] if COMPOSITION in metrics else []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -82,7 +83,7 @@ def _strongest(scores: xr.DataArray) -> xr.DataArray:
     return scores.max(["src_head", "dst_head"], keepdims=True)
 
 
-def _matrix(scores: xr.DataArray, pairing: str, kv: Mapping[str, int]) -> go.Heatmap:
+def _matrix(scores: xr.DataArray, pairing: str, kv: Mapping[str, Any]) -> go.Heatmap:
     sides = []
     for side in ("src", "dst"):
         layers, n_heads = scores[f"{side}_layer"].values, scores.sizes[f"{side}_head"]

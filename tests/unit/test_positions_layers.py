@@ -8,7 +8,7 @@ import torch
 
 import headspan
 from headspan.errors import ArgumentError, MissingTensor, UnsupportedModel
-from headspan.heads.entry import first_read
+from headspan.heads.embeddings import first_read
 from headspan.lenses.positions.layer_zero import draw_sample, logit_shares
 from headspan.lenses.positions.layers import alignment
 from headspan.lenses.positions.schema import TERMS

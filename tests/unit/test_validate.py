@@ -24,7 +24,7 @@ from headspan.lenses.validate.distance import pattern_divergences
 from headspan.lenses.validate.invariance import invariances
 from headspan.result import Result
 from headspan.runtime import RunnableModel, forward, open_runnable
-from headspan.runtime.divergence import full_logs
+from headspan.runtime.forward_pass import full_logs
 from tests.families.tiny_models import CASES, TOKENS
 from tests.runtime.test_forward import runnable
 

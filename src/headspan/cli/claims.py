@@ -39,7 +39,7 @@ def claims(
 ) -> None:
     """Check the claims of the documents headspan is built on; exit code 1 if a check fails."""
     from headspan.ledger import all_claims, select_claims
-    from headspan.ledger.markdown import markdown, summary
+    from headspan.ledger.examination import markdown, summary
 
     if as_json and as_markdown:
         raise ArgumentError("--json and --markdown are two forms of one page: choose one")
@@ -105,7 +105,7 @@ def _examine(rows: list[Claim], random_seed: int, models: dict[str, Checkpoint])
 def _print(results: list[Examination]) -> None:
     """A few claims in full; many as a line each, document by document."""
     from headspan.cli.tables import print_facts, print_table
-    from headspan.ledger.markdown import evidence_text, facts
+    from headspan.ledger.examination import evidence_text, facts
 
     if len(results) <= IN_FULL:
         for result in results:

@@ -16,5 +16,5 @@ def chosen_prompt(prompt: str | None, prompt_file: Path | None, tokens: str | No
     if tokens is not None:
         from headspan.runtime import token_ids
 
-        return token_ids(tokens)
+        return list(token_ids(tokens))
     return prompt if prompt_file is None else file_text(prompt_file)

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from headspan.distributions import linear_image, sample_moments
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws
-from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, same
+from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, mean_is, same
 
 
 @check("2.1a")

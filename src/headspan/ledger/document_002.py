@@ -12,9 +12,8 @@ import torch
 
 from headspan.distributions import AttentionWeights, attention_layer, random_layers
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws
 from headspan.ledger.models import over_null, position_values
-from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, same
+from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, mean_is, same
 
 if TYPE_CHECKING:
     from headspan.checkpoint import Checkpoint

@@ -2,6 +2,8 @@
 
 Scores are arrays [src_layer, src_head, dst_layer, dst_head]. A composing pair has src layer < dst layer; the pairs in
 reverse order, src layer > dst layer, share the model's anisotropy but no computation: the reverse-order null.
+
+False-discovery control when many p-values are ranked.
 """
 
 from __future__ import annotations
@@ -103,3 +105,15 @@ def direction_test(scores: Array, layers: Layers, permutations: int = 9999, seed
         p_value=float(empirical_p_value(abs(observed) * (1 - 1e-9), np.abs(drawn))),
         ks_distance=float(stats.ks_2samp(forward, backward).statistic) if forward.size and backward.size else np.nan,
     )
+
+
+def q_values(p_values: Array) -> Array:
+    """Benjamini-Hochberg adjusted p-values over everything that is not NaN; in [0, 1].
+
+    Under the null the share of false discoveries among q <= x is at most x.
+    """
+    adjusted = np.full(p_values.shape, np.nan)
+    known = ~np.isnan(p_values)
+    if known.any():
+        adjusted[known] = stats.false_discovery_control(p_values[known], method="bh")
+    return adjusted

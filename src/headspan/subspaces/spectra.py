@@ -23,7 +23,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from headspan.errors import ShapeError
-from headspan.subspaces.precision import DEFAULT_MEMORY, promote, require_finite
+from headspan.subspaces.rank import DEFAULT_MEMORY, promote, require_finite
 from headspan.threads import one_thread
 
 SAFE = 1e-12

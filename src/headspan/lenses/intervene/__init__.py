@@ -117,6 +117,6 @@ def intervene(
         "heads": heads,
         "together": together,
     }
-    Changes.of(**changes)
+    Changes(**changes)
     options = {"settings": settings, "length": length, "truncate": truncate, "seed": seed}
     return run(LENS, [model], {"prompt": prompt, **options, **changes}, opening)

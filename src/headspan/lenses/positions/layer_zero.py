@@ -24,7 +24,7 @@ from torch import Tensor
 
 from headspan.errors import MissingTensor
 from headspan.heads import Heads
-from headspan.heads.entry import first_read
+from headspan.heads.embeddings import first_read
 
 DRAWS = 32
 

@@ -38,7 +38,7 @@ from headspan.lenses.positions.overlap import (
 )
 from headspan.lenses.positions.spectra import Spectrum, batched_directions, matrix_spectrum
 from headspan.statistics import z_score
-from headspan.subspaces.rotation_null import rotated_trace_log_tail, rotated_trace_moments
+from headspan.subspaces.nulls import rotated_trace_log_tail, rotated_trace_moments
 
 BLOCKS, HEAD_BLOCKS = 32, 16
 PARTS = ("", "_null", "_z", "_log_p")

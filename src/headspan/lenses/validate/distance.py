@@ -16,7 +16,7 @@ from torch import Tensor
 from headspan.heads import Heads
 from headspan.lenses.similarity import similarity
 from headspan.runtime import Forward
-from headspan.runtime.divergence import full_logs, js_rows
+from headspan.runtime.forward_pass import full_logs, js_rows
 
 Array = npt.NDArray[np.float64]
 

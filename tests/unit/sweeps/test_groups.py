@@ -10,9 +10,9 @@ import pytest
 import xarray as xr
 
 from headspan.errors import StoreError
-from headspan.sweeps import gathering as module
-from headspan.sweeps.gathering import Gathering, gathered, write_group
-from headspan.sweeps.part_file import Part, write_part
+from headspan.sweeps import groups as module
+from headspan.sweeps.groups import Gathering, series_tree, write_group
+from headspan.sweeps.parts import Part, write_part
 
 LARGE = 100_000
 """Numbers in a variable of a large result: 0.8 MB."""
@@ -56,7 +56,7 @@ def test_a_group_is_the_same_in_however_many_pieces_it_is_written(
     made_of = series(tmp_path, 7)
     assert 7 * (tmp_path / "0.npz").stat().st_size > 9_000 > 2 * (tmp_path / "0.npz").stat().st_size
     assert write_group(made_of, str(tmp_path / "group"), at_once) == []
-    kept, joined = opened(tmp_path / "group"), gathered(made_of)
+    kept, joined = opened(tmp_path / "group"), series_tree(made_of)
     xr.testing.assert_identical(kept, joined)
     for step in range(7):
         for path, node in result(step).items():
@@ -66,6 +66,20 @@ def test_a_group_is_the_same_in_however_many_pieces_it_is_written(
                 np.testing.assert_array_equal(values, variable.values)
                 assert here.dtype.kind == variable.dtype.kind or here.dtype.kind in "OTU"
                 assert here.dtype.itemsize == variable.dtype.itemsize or variable.dtype.kind == "U"
+
+
+def test_labels_are_axes_of_the_group_and_what_stands_beside_them_has_no_step(tmp_path: Path) -> None:
+    files = {}
+    for step in range(3):
+        labels = {"head": ["L0H0", "L0H1"], "head_layer": ("head", [0, 0]), "place": ("head", [step, 1.0])}
+        files[step] = [tmp_path / f"{step}.npz"]
+        write_part(files[step][0], Part({"": xr.Dataset({"rank": ("head", [step, 4])}, labels)}))
+    made_of = Gathering("m", "lens", files, {step: {"source": f"s{step}"} for step in files})
+    write_group(made_of, str(tmp_path / "group"))
+    for tree in (opened(tmp_path / "group"), series_tree(made_of)):
+        assert list(tree["rank"].sel(model="m", head="L0H0").values) == [0, 1, 2]
+        assert tree["head_layer"].dims == ("head",)
+        assert tree["place"].dims == ("model", "step", "head")
 
 
 def test_writing_a_group_again_changes_nothing_and_leaves_nothing(tmp_path: Path) -> None:

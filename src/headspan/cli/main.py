@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -23,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-OTHERS = {
+OTHERS: dict[str, dict[str, Callable[..., None]]] = {
     LOOK: {"inspect": inspect.inspect, "report": report.report, "families": inspect.families},
     COMPARE: {"train": train.train, "sweep": sweep.sweep, "evolution": evolution.evolution},
     DOCUMENTS: {"claims": claims.claims, "reproduce": claims.reproduce},

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headspan.cli import options as shared
-from headspan.command import COMPARE, LOOK, RUN, Command, Option, Rows
+from headspan.command import COMPARE, LOOK, RUN, Answer, Command, Option, Rows
 from headspan.result import ENDINGS, Lens
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def default_show(result: Result, *, top: int = SHOWN) -> Iterator[Rows | str]:
 
 
 def _perform(lens: Lens, show: Callable[..., Any], view: Mapping[str, Any], given: dict[str, Any]) -> None:
-    from headspan.cli.delivery import Delivery
+    from headspan.cli.delivery import Delivery, print_all, print_json
     from headspan.heads.memory import working_memory
 
     to = Delivery.of(
@@ -95,6 +95,9 @@ def _perform(lens: Lens, show: Callable[..., Any], view: Mapping[str, Any], give
     prepare = getattr(lens.part("command"), "prepare", None)
     if prepare is not None:
         options = prepare(options, given)
+    if isinstance(options, Answer):
+        print_json(options.document) if to.as_json else print_all(options.printed)
+        return
     result = lens.function(*subjects, **options, **opening)
     to.deliver(result, show, view)
 

@@ -17,6 +17,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "mathml",
     "family_table",
+    "lens_reference",
     "package_reference",
 ]
 html_math_renderer = "mathml"

@@ -81,11 +81,8 @@ def affinity() -> Figures:
 
 def similarity() -> Figures:
     """GPT-2 small, directions sampled from L0H0 as in the first tutorial."""
-    from headspan.lenses import similarity
-
-    result = similarity.compute(headspan.open(model(GPT2)).heads(), sample_head="L0H0")
     return renamed(
-        figures_of("similarity", result),
+        headspan.similarity(model(GPT2), sample_head="L0H0").figures,
         similarity_angles="Principal angles",
         similarity_distances="Distances within layers",
         similarity_map="Map of heads",
@@ -95,10 +92,7 @@ def similarity() -> Figures:
 
 def positions() -> Figures:
     """GPT-2's position table, and MiniLM, which has both tables."""
-    from headspan.lenses import positions
-
-    gpt2 = figures_of("positions", positions.compute(headspan.open(model(GPT2)).heads()))
-    both = figures_of("positions", positions.compute(headspan.open(minilm()).heads()))
+    gpt2, both = (headspan.positions(source).figures for source in (model(GPT2), minilm()))
     return {
         **renamed(
             gpt2,
@@ -132,21 +126,16 @@ def spectra() -> Figures:
 
 def running() -> Figures:
     """stories260K on the beginning of a story, and the demo model's heads."""
-    from headspan.lenses import attention, detect, intervene
-    from headspan.lenses.attention.figures import attention_map, entropy_by_layer, layer_grid
-    from headspan.lenses.detect.figures import score_maps
-    from headspan.runtime import encoded, open_runnable
-
-    stories = open_runnable(model(STORIES))
-    story = encoded(stories, "Once upon a time, there was a little dog. He loved to play in the park with his ball.")
-    maps = attention.compute(stories, story, level="word")
+    stories = headspan.open(model(STORIES))
+    story = "Once upon a time, there was a little dog. He loved to play in the park with his ball."
+    maps = headspan.attention(stories, story, level="word").figures
     return {
-        "attention-map": attention_map(maps),
-        "attention-layers": layer_grid(maps),
-        "attention-entropy": entropy_by_layer(attention.compute(stories)),
-        "detect-scores": score_maps(detect.compute(open_runnable("demo"))),
+        "attention-map": maps["Attention map"],
+        "attention-layers": maps["Attention in every layer"],
+        "attention-entropy": headspan.attention(stories).figures["Entropy by layer"],
+        "detect-scores": headspan.detect("demo").figures["Detector scores"],
         **renamed(
-            figures_of("intervene", intervene.compute(stories)),
+            headspan.intervene(stories).figures,
             intervene_sweep="Against alpha",
             intervene_entropy="Entropy by layer",
         ),

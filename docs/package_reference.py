@@ -2,7 +2,8 @@
 
 `{package-reference} headspan.subspaces` documents a package's `__all__`. With `:modules:` it also documents every
 module below the package that is not private: what `__all__` names there, else the public classes and functions it
-defines. A thing that a package above offers too stands there alone; `:exclude:` leaves out what another page documents.
+defines. A thing that a package above offers too stands there alone, one that `headspan` itself offers on the page of
+`headspan`; functions of lenses stand in the reference of lenses (`lens_reference`).
 
 Docstrings are written to be read in an editor: `code` between single backquotes, |x| for a norm, x_i for an index. Here
 they become reStructuredText that says the same: code as literals, other signs escaped.
@@ -23,6 +24,9 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+import headspan
+from headspan.lenses.catalog import lenses
+
 CODE = re.compile(r"(``[^`]+``|`[^`]+`|:[a-z:]+:`[^`]+`)")
 HIDDEN_COLON = "\ue000"
 """Napoleon takes what stands before a colon in a property's docstring for a type; it does not see this one."""
@@ -31,6 +35,8 @@ SIGNS = re.compile(r"(?<!\\)([|*]|(?<=\w)_(?=\W|$))")
 
 def public_names(module: ModuleType) -> list[str]:
     """What a module offers: its `__all__`, else the classes and functions it defines, in order of the source."""
+    if module is headspan:
+        return list(headspan.VERBS)
     if hasattr(module, "__all__"):
         return [name for name in module.__all__ if not name.startswith("__")]
     own = [
@@ -58,7 +64,9 @@ def modules_below(package: ModuleType) -> list[ModuleType]:
 def listed(package: str, with_modules: bool) -> list[tuple[ModuleType, list[str]]]:
     """Modules and the names to document under each; a thing that two modules offer stands under the first."""
     top = import_module(package)
-    seen: set[int] = set()
+    seen = {id(lens.function) for lens in lenses().values()}
+    if top is not headspan:
+        seen |= {id(getattr(headspan, name)) for name in headspan.VERBS}
     found = []
     for module in [top, *(modules_below(top) if with_modules else [])]:
         names = [name for name in public_names(module) if _unseen(getattr(module, name), seen)]
@@ -80,13 +88,11 @@ class PackageReference(SphinxDirective):
     """`{package-reference} NAME`: see the module."""
 
     required_arguments = 1
-    option_spec: ClassVar = {"modules": directives.flag, "exclude": directives.unchanged, "untitled": directives.flag}
+    option_spec: ClassVar = {"modules": directives.flag, "untitled": directives.flag}
 
     def run(self) -> list[nodes.Node]:
-        excluded = self.options.get("exclude", "").split()
         sections = []
-        for module, offered in listed(self.arguments[0], "modules" in self.options):
-            names = [name for name in offered if name not in excluded]
+        for module, names in listed(self.arguments[0], "modules" in self.options):
             section = nodes.section(ids=[nodes.make_id(module.__name__)], names=[module.__name__])
             section += nodes.title("", "", nodes.literal("", module.__name__))
             self.state.nested_parse(_source(module, names), self.content_offset, section)
@@ -119,8 +125,15 @@ def _paragraph(module: ModuleType) -> list[str]:
 
 
 def plain_signs(lines: list[str]) -> list[str]:
-    """Lines of a docstring with code as literals and with signs that reStructuredText would read escaped."""
-    return [_escaped(line) for line in lines]
+    """Lines of a docstring with code as literals and with signs that reStructuredText would read escaped.
+
+    Examples, each up to the next empty line, are left as they are.
+    """
+    plain, in_example = [], False
+    for line in lines:
+        in_example = bool(line.strip()) and (in_example or line.lstrip().startswith(">>> "))
+        plain.append(line if in_example else _escaped(line))
+    return plain
 
 
 def _escaped(line: str) -> str:
@@ -135,8 +148,16 @@ def _escaped(line: str) -> str:
     return "".join(parts)
 
 
+def with_heading(lines: list[str]) -> list[str]:
+    """A heading above an example that has none; napoleon would count it to the section before it."""
+    first = next((place for place, line in enumerate(lines) if line.startswith(">>>")), None)
+    if first is None or "Examples" in lines[:first]:
+        return lines
+    return [*lines[:first], "Examples", "--------", *lines[first:]]
+
+
 def _rewrite(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    lines[:] = plain_signs(lines)
+    lines[:] = plain_signs(with_heading(lines))
     if what in ("property", "attribute"):
         lines[:] = [line.replace(":", HIDDEN_COLON) for line in lines]
 

@@ -34,7 +34,13 @@ from headspan.subspaces.rank import default_tolerance, numerical_rank
 
 @dataclass(frozen=True, repr=False)
 class Heads:
-    """The heads of one stack in one fold state. Made by `checkpoint.heads(...)`."""
+    """The heads of one stack in one fold state. Made by `headspan.open(...).heads(...)`.
+
+    >>> import headspan
+    >>> heads = headspan.open("demo").heads()
+    >>> heads.W_O.shape, heads.layer(1).W_Q.shape
+    (torch.Size([2, 8, 16, 128]), torch.Size([1, 8, 128, 16]))
+    """
 
     reader: WeightReader
     layers: tuple[int, ...]

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws
 from headspan.ledger.models import (
     agreement_after_folding,
     class_precision,
@@ -20,7 +19,7 @@ from headspan.ledger.models import (
     ranks_and_kernels,
     strongest_pairs,
 )
-from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, variance_is
+from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, mean_is, variance_is
 from headspan.subspaces import (
     kernel_null_mean,
     kernel_null_variance,

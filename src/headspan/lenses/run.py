@@ -20,7 +20,7 @@ from headspan.labels import indexed, labeled
 from headspan.lenses.model import Model, open_model
 from headspan.progress import progress_bar
 from headspan.result import Lens, Result
-from headspan.time_limit import time_limit as limited
+from headspan.threads import time_limit as limited
 
 if TYPE_CHECKING:
     from headspan.heads import Heads

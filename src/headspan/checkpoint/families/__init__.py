@@ -51,6 +51,10 @@ def register(*layouts: Layout) -> None:
     """Make a family known: the layouts of all its stacks, which share one `model_type`.
 
     Several layouts of one stack are alternative spellings; the one that a checkpoint uses is found when it is opened.
+
+    >>> import headspan
+    >>> headspan.register_family(headspan.Layout(model_type="mine", output="self_attn.dense"))
+    >>> describe_mine = FAMILIES.pop("mine")  # known until here
     """
 
     def described(config: Config) -> tuple[Stack, ...]:

@@ -41,7 +41,12 @@ def _as_is(layout: Layout, config: Config) -> Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Names and config fields of one stack of a family."""
+    """Names and config fields of one stack of a family. What is not given is as in Llama.
+
+    >>> import headspan
+    >>> headspan.Layout(model_type="mine", output="self_attn.dense").norm
+    'input_layernorm'
+    """
 
     model_type: str
     stack: StackName = "decoder"

@@ -14,7 +14,7 @@ from headspan.checkpoint.checkpoint import Checkpoint
 from headspan.checkpoint.config import MAX_WIDTH, Config
 from headspan.checkpoint.families import FAMILIES, Linear, Norm, Stack, Table
 from headspan.checkpoint.formats.tensors import TensorInfo
-from headspan.checkpoint.recognition import language_config, stored_stacks
+from headspan.checkpoint.opening import language_config, stored_stacks
 from headspan.checkpoint.stored_stack import StoredNames, StoredStack, stored_shape
 from headspan.checkpoint.synthetic.store import STRENGTH, Planted, SyntheticStore, random_pairs
 from headspan.errors import CheckpointError, UnsupportedModel
@@ -152,7 +152,7 @@ def synthetic(
         "tiny", "gpt2", "mistral-7b", "llama-70b", or the fields of a config with its `model_type`.
     planted
         Pairs that compose: `(src, dst, pairing, strength)`, text such as "L0H1-L3H2:OQ:8", or the number of pairs to
-        draw for each of OQ, OK and OV. The kernel of a planted pair is `strength` above chance.
+        draw for each of OQ, OK and OV. The kernel of a planted pair is `strength` above its mean under the null.
     seed
         Everything follows from it, tensor by tensor, whatever the order of reading.
     layers
@@ -164,7 +164,12 @@ def synthetic(
     -------
     Checkpoint
         To be used like any other. Its weights are independent normal numbers, so that every head's subspaces are
-        uniformly distributed (Haar) and every kernel has its chance law, but for the planted pairs.
+        uniformly distributed (Haar) and every kernel has its law under the null, but for the planted pairs.
+
+    >>> import headspan
+    >>> model = headspan.synthetic("tiny", planted=["L0H1-L1H2:OQ:8"], seed=1)
+    >>> headspan.affinity(model, pairings="OQ").top(1)[["src", "dst"]].values.tolist()
+    [['L0H1', 'L1H2']]
     """
     config = shape_config(shape, layers)
     stack = only_stack(config)

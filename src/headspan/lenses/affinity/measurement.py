@@ -109,6 +109,11 @@ def checked_pairings(heads: Heads, pairings: str | Sequence[str] | None) -> tupl
     return shared
 
 
+def blocks(heads: Heads) -> dict[str, dict[str, str]]:
+    """Parts of the work that a sweep shares out on large models: a pairing each. Hubs need all of them."""
+    return {pairing: {"pairings": pairing} for pairing in checked_pairings(heads, None)}
+
+
 def _classes(labels: str | None, heads: Heads) -> HeadClasses | None:
     """Published or given classes of heads, or those that running the model detects."""
     if labels != "detected":

@@ -118,7 +118,7 @@ def _meaning(drawing: Drawing, classes: Mapping[str, str]) -> dict[str, Any]:
     return {
         "wiring": drawing.layout,
         "names": {pairing: pairing_name(pairing) for pairing in drawing.tables},
-        "colours": {pairing: pairing_color(pairing) for pairing in drawing.tables},
+        "colors": {pairing: pairing_color(pairing) for pairing in drawing.tables},
         "classes": {class_text(name): list(style) for name, style in class_styles(classes).items()},
         "classOf": {label: class_text(name) for label, name in classes.items()},
     }

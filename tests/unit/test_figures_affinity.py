@@ -16,11 +16,12 @@ from headspan.errors import ArgumentError
 from headspan.explorer.figure_block import figure_blocks
 from headspan.lenses.affinity import score_figures
 from headspan.lenses.affinity.class_detection import ANY, class_curves
-from headspan.lenses.affinity.figure_layout import arrow_curve, bow_curve, ellipse_places
+from headspan.lenses.affinity.figure_layout import ellipse_places
 from headspan.lenses.affinity.figures import alternatives, figures, hub_ranking, score_distributions
 from headspan.lenses.affinity.score_figures import affinity_matrices, kernel_against_score
 from headspan.lenses.affinity.wiring import edges
 from headspan.lenses.affinity.wiring_figure import wiring_diagram
+from headspan.lenses.wiring_layout import arrow_curve, bow_curve
 from headspan.result import Result
 from tests.unit.test_affinity import tiny
 

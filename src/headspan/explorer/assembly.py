@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from headspan.checkpoint import summary
 from headspan.errors import HeadspanError
 from headspan.explorer.figure_block import figure_blocks, figure_id
 from headspan.explorer.findings_section import finding_block, findings_section
@@ -22,6 +23,7 @@ from headspan.explorer.page_tables import downloads_section, figure_tables
 from headspan.explorer.record import HeadGrid, PageData, page_record
 from headspan.explorer.store import Store
 from headspan.finding import Finding
+from headspan.heads import Heads
 from headspan.heads.classes import HeadClasses, published_classes
 from headspan.lenses.model import Model
 from headspan.result import Lens, Result
@@ -100,7 +102,7 @@ def document(
     return report_page(front, parts, reasons, extra)
 
 
-def page_classes(heads: object, results: Mapping[str, Result]) -> list[HeadClasses]:
+def page_classes(heads: Heads, results: Mapping[str, Result]) -> list[HeadClasses]:
     """Published classes first, then those that a lens detected; empty where there are neither."""
     found = [published_classes(heads)]
     for result in results.values():

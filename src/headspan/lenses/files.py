@@ -36,7 +36,7 @@ def load(path: str | Path) -> Result:
     if not place.is_file():
         raise HeadspanError(f"'{place}' is not there")
     tree = read_netcdf(place)
-    attrs: dict[str, Any] = dict(tree.attrs)
+    attrs: dict[str, Any] = {str(name): value for name, value in tree.attrs.items()}
     lens = _lens(attrs, place)
     nodes = nodes_of(tree)
     version = int(str(attrs.get("schema", "/1")).rpartition("/")[2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headspan.checkpoint import Checkpoint, open_checkpoint
 from headspan.errors import ArgumentError, NotRun, UnsupportedModel
@@ -12,6 +12,7 @@ from headspan.lenses.catalog import lenses
 
 if TYPE_CHECKING:
     from headspan.checkpoint import StoredStack
+    from headspan.dims import Fold
     from headspan.heads import Heads
     from headspan.result import Lens
     from headspan.runtime import RunnableModel
@@ -88,9 +89,9 @@ class Model:
                 layers=layers,
                 dtype=dtype,
                 device=device,
-                fold=fold,
+                fold=cast("Fold", fold),  # checked where it is used
                 center=center,
-                stack=stack,  # type: ignore[arg-type]
+                stack=stack,
             )
         return self._heads[key]
 

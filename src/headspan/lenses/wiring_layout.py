@@ -70,7 +70,11 @@ def bow_curve(src: Place, dst: Place, bow: float) -> Curve:
     """A quadratic curve from src to dst as [point, 2]; `bow` moves its middle sideways by that share of its length."""
     start, end = np.array(src), np.array(dst)
     along = end - start
-    control = (start + end) / 2 + bow * np.array([along[1], -along[0]])
+    return quadratic_curve(start, (start + end) / 2 + bow * np.array([along[1], -along[0]]), end)
+
+
+def quadratic_curve(start: Curve, control: Curve, end: Curve) -> Curve:
+    """The quadratic Bézier curve of three points as [point, 2]."""
     t = np.linspace(0, 1, POINTS)[:, None]
     curve: Curve = (1 - t) ** 2 * start + 2 * t * (1 - t) * control + t**2 * end
     return curve

@@ -189,13 +189,13 @@ def lower_tail(kernel: Float[Tensor, "*_kernel"], p: Dimension, q: Dimension, d:
     return log_lower_tail(kernel, p, q, d).exp()
 
 
-Array = Float[np.ndarray, "..."]
-Values = Array | float
+Numbers = Float[np.ndarray, "..."]
+Values = Numbers | float
 
 
 def rotated_trace_moments(
     sum_a: Values, squares_a: Values, sum_b: Values, squares_b: Values, d: int
-) -> tuple[Array, Array]:
+) -> tuple[Numbers, Numbers]:
     """Mean and standard deviation of tr(A R B R^T) over rotations R.
 
     Parameters
@@ -219,12 +219,12 @@ def rotated_trace_moments(
     return np.asarray(sum_a * sum_b / d), np.asarray(np.sqrt(variance))
 
 
-def rotated_trace_log_tail(value: Values, mean: Values, sd: Values, low: Values, high: Values, upper: bool) -> Array:
+def rotated_trace_log_tail(value: Values, mean: Values, sd: Values, low: Values, high: Values, upper: bool) -> Numbers:
     """log P(X >= value), or <= with `upper=False`, for X of a Beta law on [low, high] with this mean and sd.
 
     Returns
     -------
-    Array
+    Numbers
         In [-Inf, 0]; NaN where an argument is NaN, 0 where nothing varies. The log of a nearly uniform variable
         under the null; the module's text says how near.
     """

@@ -21,27 +21,22 @@ from headspan.errors import ArgumentError
 from headspan.lenses.affinity.figure_layout import (
     ELLIPSE_HEIGHT,
     FRAME_HEIGHT,
-    Place,
     add_frame,
-    arrow_curve,
-    bow_curve,
     class_styles,
     class_text,
     ellipse_places,
     expected_score,
     grid_height,
-    grid_places,
-    group_ties,
     inward_curve,
     layer_numbers,
     layer_range,
     pairing_color,
-    pairing_name,
     shown_metrics,
     shown_pairings,
 )
 from headspan.lenses.affinity.schema import LONG_NAMES
 from headspan.lenses.affinity.wiring import edges
+from headspan.lenses.wiring_layout import Place, arrow_curve, bow_curve, grid_places, group_ties, pairing_name
 from headspan.result import Result
 from headspan.theme import GREY, LINE
 

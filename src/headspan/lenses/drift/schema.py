@@ -33,7 +33,7 @@ def _variables(role: Role) -> Iterator[Variable]:
     far = f"Grassmann distance of two unrelated spaces of these dimensions ({space})"
     yield Variable("grassmann_unrelated", (axis,), far, "[0, sqrt(r) pi/2]")
     relative = f"relative change of W_{role}"
-    yield Variable("relative_change", (axis,), relative, "at least 0", card=relative.capitalize())
+    yield Variable("relative_change", (axis,), relative, "at least 0", card=f"Relative change of W_{role}")
     yield Variable("angles", (axis, "angle"), "principal angle between before and after (radians)", "[0, pi/2]")
     for name, words in (("smallest_angle", "smallest"), ("largest_angle", "largest")):
         yield Variable(name, (axis,), f"{words} principal angle (degrees)", "[0, 90]")

@@ -11,7 +11,7 @@ r"""Every matrix of every layer against the directions of both tables, in one pa
 
    in [0, 1]. With the table's own weights b_j in place of the projector it is the energy alignment
    sum_ij w_i b_j (u_i . v_j)^2, 1/d under the null. Both are tr(A B) for two symmetric matrices; under the null one of
-   them is turned by a random rotation, which leaves both spectra as they are (`subspaces.rotation_null`).
+   them is turned by a random rotation, which leaves both spectra as they are (`subspaces.nulls`).
 """
 
 from __future__ import annotations

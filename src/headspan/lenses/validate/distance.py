@@ -2,7 +2,7 @@
 
 1. Behavior: the Jensen-Shannon divergence of two heads' attention rows, averaged over queries and token buffers.
 2. Geometry: the Grassmann distance of their attention spaces R_Q + R_K, as the similarity lens measures it.
-3. Spearman's correlation of the two over all pairs, with Mantel's test (`headspan.statistics.rank_correlation`).
+3. Spearman's correlation of the two over all pairs, with Mantel's test (`headspan.statistics.permutation`).
 """
 
 from __future__ import annotations

@@ -19,11 +19,10 @@ from torch import Tensor
 
 from headspan.heads import Heads
 from headspan.lenses.affinity import affinity
-from headspan.lenses.validate.buffers import token_buffers
 from headspan.lenses.validate.cause import causal_effects, obstacle_to_cause, rankings
 from headspan.lenses.validate.distance import pattern_divergences, space_distances
 from headspan.lenses.validate.invariance import invariances
-from headspan.lenses.validate.selection import chosen_pairs
+from headspan.lenses.validate.selection import chosen_pairs, token_buffers
 from headspan.progress import current_step
 from headspan.runtime import Forward, RunnableModel, forward
 from headspan.statistics import mantel

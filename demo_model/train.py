@@ -1,4 +1,4 @@
-"""Train the demo model and write its folder: `python -m headspan.demo.train`.
+"""Train the demo model and write its folder: `python -m demo_model.train`.
 
 1. Build a two-layer Llama from the seed.
 2. Train it to predict the next token of tiled random segments (`task.py`), on one thread.
@@ -29,8 +29,8 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from headspan.demo import demo_folder
-from headspan.demo.card import model_card, score_record
-from headspan.demo.task import LENGTH, TiledSequences, open_demo, tiled_sequences
+from demo_model.card import model_card, score_record
+from demo_model.task import LENGTH, TiledSequences, open_demo, tiled_sequences
 
 LETTERS = string.ascii_lowercase + string.ascii_uppercase + string.digits
 BOS, PAD = "<bos>", "<pad>"
@@ -138,7 +138,7 @@ def write_demo(output: Path, recipe: Recipe) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and write the demo folder, on one thread."""
     parser = argparse.ArgumentParser(
-        prog="python -m headspan.demo.train",
+        prog="python -m demo_model.train",
         description=__doc__.splitlines()[0],
     )
     parser.add_argument("--seed", type=int, default=Recipe.seed, help="default: %(default)s")

@@ -13,7 +13,7 @@ import torch
 import transformers
 from transformers import LlamaForCausalLM
 
-from headspan.demo.task import (
+from demo_model.task import (
     DISTRIBUTIONS,
     EVALUATION_SEEDS,
     SEQUENCES_PER_SEED,
@@ -35,7 +35,7 @@ offline on a model whose previous-token and induction heads have been measured. 
 
 ## Training
 
-`python -m headspan.demo.train --seed {seed} --steps {steps}` made every file here, from random numbers alone.
+`python -m demo_model.train --seed {seed} --steps {steps}` made every file here, from random numbers alone.
 Each training sequence is 64 tokens long: a random segment of 8 to 32 tokens, repeated until it is full. The
 tokens of a segment come from a distribution drawn anew for every sequence, so what is learned about tokens in
 one sequence does not help in the next. The loss is the usual next-token loss over all positions. Settings:

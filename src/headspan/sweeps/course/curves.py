@@ -22,7 +22,7 @@ from headspan.schema import DERIVED, NULL_DIM
 from headspan.statistics.change_points import FEWEST, WALKS, change_points
 
 NOT_A_QUANTITY = re.compile(
-    r"(_sd(_|$)|_z(_|$)|_[pq](_[QKVO])?$|log_p|expected|unrelated|typical|density|histogram|_low$|_high$|n_pairs|"
+    r"(_s[de](_|$)|_z(_|$)|_[pq](_[QKVO])?$|log_p|expected|unrelated|typical|density|histogram|_low$|_high$|n_pairs|"
     r"_reverse$|identical_to|previous_step|_before|_after|^edge|^sigma|direction_|cluster$|^linkage$|^mds$|tsne|"
     r"^random_change$)"
 )

@@ -22,6 +22,7 @@ def inspect(model: shared.Model, config: shared.ConfigFile = None, as_json: shar
 
     Reads headers only: it takes a moment for a model of any size.
     """
+    from headspan.checkpoint import summary
     from headspan.lenses.model import open_model
 
     opened = open_model(model, config)

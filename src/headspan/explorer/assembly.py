@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from headspan.checkpoint import summary
 from headspan.errors import HeadspanError
 from headspan.explorer.figure_block import figure_blocks, figure_id
 from headspan.explorer.findings_section import finding_block, findings_section

@@ -44,7 +44,7 @@ SHAPES = [{"n_layer": 1}, {"n_layer": 2, "n_head": 1}, {"n_layer": 1, "n_head": 
 def test_a_report_of_a_smallest_model_is_written(shape: dict[str, int], tmp_path: Path) -> None:
     html = write_report(small(**shape), tmp_path / "r.html").read_text()
     assert "What stands out" in html
-    assert ("nothing composes" in html) == (shape["n_layer"] == 1)
+    assert ("needs at least 2 layers; this model has 1" in html) == (shape["n_layer"] == 1)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

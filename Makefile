@@ -35,7 +35,7 @@ figures: $(VENV)/.installed-test
 	$(BIN)/python docs/make_figures.py
 
 demo-model: $(VENV)/.installed-test
-	$(BIN)/python -m headspan.demo.train
+	$(BIN)/python -m demo_model.train
 
 clean:
 	rm -rf $(VENV) build dist docs/_build report.html .mypy_cache .ruff_cache .pytest_cache .hypothesis

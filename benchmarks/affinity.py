@@ -39,7 +39,7 @@ import headspan
 from benchmarks.measure import models_folder
 from headspan.dims import ROLES
 from headspan.heads import Heads
-from headspan.lenses.affinity.circuits import measured_circuits
+from headspan.lenses.affinity.circuits import head_circuits
 from headspan.subspaces import (
     Subspace,
     concatenate,
@@ -118,7 +118,7 @@ def kernels(heads: Heads, weights: Mapping[str, Tensor], readers: str) -> Tensor
 
 def composition(heads: Heads, readers: str = "QKV") -> Tensor:
     """Composition scores of all composing pairs, weights read from the file: [heads, reader * layer * head]."""
-    circuits = measured_circuits(heads, (), composition=True)
+    circuits = head_circuits(heads, (), composition=True)
     src, dst = circuits.writer, [circuits.readers[role] for role in readers]
     assert src is not None
     layer = layer_of_each(heads)
@@ -188,7 +188,7 @@ def _figures(folder: Path) -> None:
             "bases": lambda: orthonormal_basis(weights["Q"]),
             "one": lambda: kernels(heads, weights, "Q"),
             "three": lambda: kernels(heads, weights, "QKV"),
-            "factors": lambda: measured_circuits(heads, (), composition=True),
+            "factors": lambda: head_circuits(heads, (), composition=True),
             "composition": lambda: composition(heads),
         }
     )

@@ -11,8 +11,7 @@ from torch import Tensor
 import headspan
 from benchmarks.measure import models_folder, ratio
 from headspan.dims import ROLES
-from headspan.lenses.drift.motion import Motion, motion, motion_variables
-from headspan.lenses.drift.perturbation import chance_variables
+from headspan.lenses.drift.motion import Motion, motion, motion_variables, null_variables
 from headspan.subspaces import grassmann_distance, orthonormal_basis, principal_angles
 
 DRAWS, LAYER, CHANGE = 16, 5, 0.05
@@ -57,7 +56,7 @@ def _null(before: Tensor, found: Motion) -> None:
             grassmann_distance(principal_angles(found.before, perturbed))
             torch.linalg.svdvals(before + E)
 
-    ours, theirs, share = ratio(lambda: chance_variables(found, d, DRAWS, (0,), True), direct, rounds=3)
+    ours, theirs, share = ratio(lambda: null_variables(found, d, DRAWS, (0,), True), direct, rounds=3)
     print(
         f"null of {len(before)} heads, {DRAWS} draws: {ours:.2f} s, whole matrices {theirs * DRAWS / few:.2f} s, "
         f"{DRAWS / few / share:.1f} times faster"

@@ -18,7 +18,7 @@ from time import process_time
 import torch
 
 from headspan.lab.curvature import sharpness_row
-from headspan.lab.lens_series import lens_series, write_series
+from headspan.lab.record import lens_series, write_series
 from headspan.lab.model import LabModel
 from headspan.lab.recipe import Recipe, preset
 from headspan.lab.record import record_row

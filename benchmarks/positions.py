@@ -15,7 +15,6 @@ from torch import Tensor
 import headspan
 from benchmarks.measure import models_folder
 from headspan.dims import ROLES
-from headspan.lenses import positions
 
 TARGET = 3.0
 ROUNDS = 2
@@ -32,7 +31,7 @@ def main() -> None:
     ours, bare = float("inf"), float("inf")
     for _ in range(ROUNDS):
         bare = min(bare, _seconds(lambda: _bare(heads)))
-        ours = min(ours, _seconds(lambda: positions.compute(heads)))
+        ours = min(ours, _seconds(lambda: headspan.positions(heads)))
     print(f"lens / bare decompositions: {ours:.1f} / {bare:.1f} s = {ours / bare:.2f} (target <= {TARGET:g})")
 
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from headspan.lenses.attention.maps import write_average, write_shares
-from headspan.lenses.attention.statistics import head_statistics
+from headspan.lenses.attention.maps import head_statistics, write_average, write_shares
 from headspan.runtime import RunnableModel, forward, open_runnable
 
 TOKENS, ROUNDS = 512, 5

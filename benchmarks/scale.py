@@ -29,9 +29,9 @@ from benchmarks.measure import own_peak_bytes
 from headspan.checkpoint.formats.tensors import TensorInfo
 from headspan.heads import Heads
 from headspan.heads.memory import working_memory
-from headspan.lenses.affinity import sketch
+from headspan.lenses.affinity import affinity
 from headspan.lenses.affinity.costs import affinity_plan
-from headspan.lenses.affinity.spilling import spilled_kernel_tables
+from headspan.lenses.affinity.pair_tables import scratch_kernel_tables
 
 PAIRINGS = ("OQ", "OK", "OV")
 PEAK_SIDE = 3072
@@ -121,7 +121,7 @@ def exact_figures(text: str, memory: int) -> None:
     for algorithm in ("projector", "gram"):
         operations = affinity_plan(heads, PAIRINGS, 1, memory, algorithm).chosen.operations
         with timed(store) as spent:
-            spilled_kernel_tables(heads, PAIRINGS, tolerance=None, memory=memory, algorithm=algorithm)
+            scratch_kernel_tables(heads, PAIRINGS, tolerance=None, memory=memory, algorithm=algorithm)
         found[algorithm] = spent, operations
         peaks.append(product_seconds())
         rate = 2 * PEAK_SIDE**3 / np.median(peaks)
@@ -139,16 +139,17 @@ def sketch_figures(text: str, memory: int) -> None:
     """The strongest pairs of a large model, and whether all planted ones are among them."""
     heads, store = synthetic_heads(text)
     with timed(store) as spent:
-        result = sketch.compute(heads, top=12, memory=memory)
+        result = affinity(heads, algorithm="sketch", top=12, memory=memory)
     planted = heads.checkpoint.store.planted  # type: ignore[attr-defined]
     missed = 0
     for pairing in PAIRINGS:
-        node = result[pairing]
-        names = ("src_layer", "src_head", "dst_layer", "dst_head")
-        found = set(zip(*(node[f"pair_{name}"].values.tolist() for name in names), strict=True))
+        node = result.dataset(pairing)
+        names = ("src_layer", "src_index", "dst_layer", "dst_index")
+        top = result.dataset(f"{pairing}/top")
+        found = set(zip(*(top[name].values.tolist() for name in names), strict=True))
         pairs = [(p.src.layer, p.src.head, p.dst.layer, p.dst.head) for p in planted if p.pairing == pairing]
         missed += sum(pair not in found for pair in pairs)
-        print(f"{pairing}: {node.attrs['verified']} verified, top {node.attrs['certified']} certified")
+        print(f"{pairing}: {int(node['verified'])} verified, top {int(node['certified'])} certified")
     print(
         f"{text}, sketch of {result.attrs['sketch_width']}, {memory / 1e9:.1f} GB: cpu {spent.own:.0f} s and "
         f"{spent.making:.0f} s for making weights, wall {spent.wall:.0f} s (target 1800 on 2 idle cores); peak "
@@ -203,8 +204,8 @@ def fits(memory: int = 2 * 10**9, rounds: int = 2, algorithms: Sequence[str] = t
 
 def _run(heads: Heads, algorithm: str, memory: int) -> Callable[[], object]:
     if algorithm != "sketch":
-        return lambda: spilled_kernel_tables(heads, PAIRINGS, tolerance=None, memory=memory, algorithm=algorithm)
-    from headspan.lenses.affinity.sketching import estimated_kernels
+        return lambda: scratch_kernel_tables(heads, PAIRINGS, tolerance=None, memory=memory, algorithm=algorithm)
+    from headspan.lenses.affinity.estimates import estimated_kernels
 
     width = 4 * heads.d_head
     return lambda: estimated_kernels(heads, PAIRINGS, width=width, seed=0, tolerance=None, memory=memory)

@@ -12,16 +12,16 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 import torch
+from headspan.sweeps.description import Settings, content_hash
+from headspan.sweeps.performing import perform
+from headspan.sweeps.task import Task
 from safetensors.torch import load_file, save_file
 
 import headspan
 from headspan.demo import demo_folder
 from headspan.lenses import LENSES
-from headspan.sweeps import run_sweep
-from headspan.sweeps.cluster import connected
-from headspan.sweeps.description import Settings, content_hash
-from headspan.sweeps.performing import perform
-from headspan.sweeps.task import Task
+from headspan.sweeps import sweep
+from headspan.sweeps.cluster import connect
 
 LENS_NAMES, CHECKPOINTS, ROUNDS = ("ranks", "affinity", "spectra", "positions"), 12, 5
 
@@ -74,15 +74,15 @@ def workers_compared(series: Path, folder: Path) -> None:
     """Wall time of the same sweep on one worker and on two: its tasks, which share out, and its groups, two in all."""
     lenses, tasks, whole = "affinity,spectra", {}, {}
     for workers in (1, 2):
-        with connected(workers=workers) as client:
+        with connect(workers=workers) as client:
             # Each worker loads its libraries with the first tasks it gets.
-            run_sweep(series, folder / f"warm-{workers}", lenses="affinity", client=client)
+            sweep(series, folder / f"warm-{workers}", lenses="affinity", client=client)
             phases, store, start = Phases(), folder / f"store-{workers}", perf_counter()
-            run_sweep(series, store, lenses=lenses, client=client, quiet=False, say=phases)
+            sweep(series, store, lenses=lenses, client=client, say=phases)
             whole[workers] = perf_counter() - start
             tasks[workers], groups = phases.seconds()
             start = perf_counter()
-            run_sweep(series, store, lenses=lenses, client=client)
+            sweep(series, store, lenses=lenses, client=client)
             print(
                 f"sweep, {workers} workers: tasks {tasks[workers]:.1f} s, groups {groups:.1f} s, whole "
                 f"{whole[workers]:.1f} s; resumed {perf_counter() - start:.2f} s"

@@ -110,7 +110,11 @@ def _tables(schema: Schema) -> list[nodes.Node]:
         found.append(_table(("table", "shows", "a row for every cell of"), rows))
     if schema.metrics:
         names = _joined([nodes.literal("", name) for name in schema.metrics])
-        found.append(nodes.paragraph("", "", nodes.Text("Metrics that "), nodes.literal("", "top"), nodes.Text(" ranks: "), *names))
+        found.append(
+            nodes.paragraph(
+                "", "", nodes.Text("Metrics that "), nodes.literal("", "top"), nodes.Text(" ranks: "), *names
+            )
+        )
     return found
 
 

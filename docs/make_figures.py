@@ -62,34 +62,27 @@ def renamed(drawn: Mapping[str, go.Figure], **names: str) -> Figures:
 
 def affinity() -> Figures:
     """GPT-2 small with published head classes and, smaller, the demo model."""
-    from headspan.lenses import affinity
-    from headspan.lenses.affinity.figures import hub_ranking, wiring_diagram
-    from headspan.lenses.affinity.head_classes import default_labels
+    from headspan.heads.classes import published_classes
+    from headspan.lenses.affinity.wiring_figure import wiring_diagram
 
-    heads = headspan.open(model(GPT2)).heads()
-    labels = default_labels(heads)
-    classes = None if labels is None else labels.of_head
-    result = affinity.compute(heads)
-    small = affinity.compute(headspan.open("demo").heads())
+    result = headspan.affinity(model(GPT2))
+    labels = published_classes(result.attrs)
     return {
-        "affinity-wiring": wiring_diagram(result, classes),
-        "affinity-hubs": hub_ranking(result, classes),
-        "affinity-demo": wiring_diagram(small, top=8),
+        "affinity-demo": wiring_diagram(headspan.affinity("demo"), top=8),
         **renamed(
-            figures_of("affinity", result),
+            result.draw(None if labels is None else labels.of_head),
+            affinity_wiring="Wiring diagram",
+            affinity_hubs="Hubs",
             affinity_scores="Kernel against composition score",
-            affinity_chance="Scores beside chance",
+            affinity_nulls="Scores and their nulls",
         ),
     }
 
 
 def similarity() -> Figures:
     """GPT-2 small, directions sampled from L0H0 as in the first tutorial."""
-    from headspan.lenses import similarity
-
-    result = similarity.compute(headspan.open(model(GPT2)).heads(), sample_head="L0H0")
     return renamed(
-        figures_of("similarity", result),
+        headspan.similarity(model(GPT2), sample_head="L0H0").figures,
         similarity_angles="Principal angles",
         similarity_distances="Distances within layers",
         similarity_map="Map of heads",
@@ -99,10 +92,7 @@ def similarity() -> Figures:
 
 def positions() -> Figures:
     """GPT-2's position table, and MiniLM, which has both tables."""
-    from headspan.lenses import positions
-
-    gpt2 = figures_of("positions", positions.compute(headspan.open(model(GPT2)).heads()))
-    both = figures_of("positions", positions.compute(headspan.open(minilm()).heads()))
+    gpt2, both = (headspan.positions(source).figures for source in (model(GPT2), minilm()))
     return {
         **renamed(
             gpt2,
@@ -136,21 +126,16 @@ def spectra() -> Figures:
 
 def running() -> Figures:
     """stories260K on the beginning of a story, and the demo model's heads."""
-    from headspan.lenses import attention, detect, intervene
-    from headspan.lenses.attention.figures import attention_map, entropy_by_layer, layer_grid
-    from headspan.lenses.detect.figures import score_maps
-    from headspan.runtime import encoded, open_runnable
-
-    stories = open_runnable(model(STORIES))
-    story = encoded(stories, "Once upon a time, there was a little dog. He loved to play in the park with his ball.")
-    maps = attention.compute(stories, story, level="word")
+    stories = headspan.open(model(STORIES))
+    story = "Once upon a time, there was a little dog. He loved to play in the park with his ball."
+    maps = headspan.attention(stories, story, level="word").figures
     return {
-        "attention-map": attention_map(maps),
-        "attention-layers": layer_grid(maps),
-        "attention-entropy": entropy_by_layer(attention.compute(stories)),
-        "detect-scores": score_maps(detect.compute(open_runnable("demo"))),
+        "attention-map": maps["Attention map"],
+        "attention-layers": maps["Attention in every layer"],
+        "attention-entropy": headspan.attention(stories).figures["Entropy by layer"],
+        "detect-scores": headspan.detect("demo").figures["Detector scores"],
         **renamed(
-            figures_of("intervene", intervene.compute(stories)),
+            headspan.intervene(stories).figures,
             intervene_sweep="Against alpha",
             intervene_entropy="Entropy by layer",
         ),

@@ -17,7 +17,7 @@ VERBS = {
     "open": "headspan.lenses.model:open_model",
     "load": "headspan.lenses.files:load",
     "table": "headspan.lenses.overview:table",
-    "report": "headspan.explorer:report",
+    "report": "headspan.explorer.reports:report",
     "sweep": "headspan.sweeps:sweep",
     "synthetic": "headspan.checkpoint.synthetic:synthetic",
     "register_family": "headspan.checkpoint.families:register",

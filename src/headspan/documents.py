@@ -33,9 +33,10 @@ def document(result: Result, top: int | None = None, null: str | None = None) ->
         found["summary"] = numbers[""]
     if nodes:
         # Where the first table has this name, it holds these numbers too and takes their place.
-        found["matrices" if key == "matrix" else f"{key or 'node'}s"] = nodes
+        deep = any("/" in name for name in nodes)
+        found["nodes" if deep else "matrices" if key == "matrix" else f"{key or 'node'}s"] = nodes
     for place, spec in enumerate(spec for spec in schema.tables if frames.has_table(data, spec)):
-        rows = frames.table(schema, data, spec, null)
+        rows = frames.table(schema, data, spec, null)[: spec.most]
         found[spec.name] = records(rows if top is None or place else _strongest(rows, schema.metrics, spec.key, top))
     if schema.arrays:
         root = data.to_dataset()

@@ -39,4 +39,6 @@ class Finding:
 
 def significance(name: str, value: float) -> str:
     """A p- or q-value in a sentence: `p = 0.003`, or a bound where a float ends."""
+    if value != value:
+        return f"{name} undefined"
     return f"{name} < 1e-300" if value < 1e-300 else f"{name} = {value:.2g}"

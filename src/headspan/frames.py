@@ -46,6 +46,8 @@ def table(schema: Schema, data: xr.DataTree, spec: Table, null: str | None = Non
     if not parts:
         return pd.DataFrame()
     rows = pd.concat(parts, ignore_index=True)
+    if spec.by:
+        rows = rows.loc[rows[spec.by].abs().sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
     named = [name for name in (spec.key, *axes) if name]
     # Where nodes have different axes, a whole number may be absent.
     whole = {name: "Int64" for name in axes if rows[name].dtype.kind == "f" and axes[name].kind in "iu"}

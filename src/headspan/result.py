@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -151,7 +151,7 @@ class Result:
     @property
     def attrs(self) -> dict[str, Any]:
         """Where the result comes from and how it was made."""
-        return dict(self.data.attrs)
+        return {str(name): value for name, value in self.data.attrs.items()}
 
     def __getitem__(self, key: str) -> Any:
         try:
@@ -326,7 +326,7 @@ class Result:
             ".parquet": lambda path: storage.write_parquet(self.table(), path),
             ".json": lambda path: path.write_text(storage.json_text(self.to_json()) + "\n", encoding="utf-8"),
             ".html": lambda path: _page_writer(getattr(command, "PAGE", PAGE))(self, path),
-            **{ending: (lambda path, write=write: write(self, path)) for ending, write in more.items()},
+            **{ending: partial(write, self) for ending, write in more.items()},
         }
 
     def _made(self, make: Callable[[], Any]) -> Any:

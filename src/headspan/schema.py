@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -93,6 +93,16 @@ class Variable:
         return {name: text for name, text in told.items() if text}
 
 
+def variables(
+    rows: Iterable[tuple[str, tuple[str, ...], str, str, str, tuple[str, ...]]], *, optional: bool = False
+) -> tuple[Variable, ...]:
+    """Variables that need few words, each as a row (name, dims, long name, range, null, derived)."""
+    return tuple(
+        Variable(name, dims, long_name, range=span, null=null, derived=derived, optional=optional)
+        for name, dims, long_name, span, null, derived in rows
+    )
+
+
 @dataclass(frozen=True)
 class Table:
     """One table of a result: a row for every cell of the axes of `like`, in every node that `nodes` matches.
@@ -111,6 +121,10 @@ class Table:
         Variables with fewer axes that are columns too.
     without
         Variables over the same axes that are no columns.
+    by
+        The variable by whose size rows are ordered, largest first; in the order of the axes by default.
+    most
+        How many rows a JSON document holds; all by default.
     """
 
     name: str
@@ -120,6 +134,8 @@ class Table:
     key: str = ""
     also: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    by: str = ""
+    most: int | None = None
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def write_archive(file: Path | IO[bytes], nodes: Nodes, **header: Any) -> None:
             variables[str(name)] = {**entry, "attrs": variable.attrs}
         described[place] = {"attrs": node.attrs, "variables": variables}
     text = json.dumps({**header, "nodes": described}, default=_plain)
-    np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
+    np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)
 
 
 def read_archive(file: Path | IO[bytes]) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:

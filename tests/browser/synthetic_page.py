@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import xarray as xr
-from headspan.explorer.head_grid import HeadGrid
-from headspan.explorer.lens_part import LensPart
-from headspan.lenses.affinity.head_classes import HeadClasses
-
-from headspan.explorer.assembly import Front, report_page
+from headspan.explorer.assembly import Front, LensPart, report_page
 from headspan.explorer.html import element, section
+from headspan.explorer.record import HeadGrid
 from headspan.finding import Finding
-from headspan.lenses import LENSES
+from headspan.heads.classes import HeadClasses
+from headspan.result import Result
 
 
 def write_page(
     path: Path,
     title: str,
     grid: HeadGrid,
-    results: Mapping[str, xr.Dataset | xr.DataTree],
+    results: Sequence[Result],
     findings: Sequence[Finding] = (),
     classes: Sequence[HeadClasses] = (),
 ) -> Path:
-    """A report with these results; findings stand with the first lens."""
-    parts = [
-        LensPart(LENSES[name], findings if place == 0 else (), result)
-        for place, (name, result) in enumerate(results.items())
-    ]
+    """A report with these results; findings are those given, and stand with the first lens."""
+    for place, result in enumerate(results):
+        result.findings = list(findings) if place == 0 else []
+    parts = [LensPart(result.lens, result) for result in results]
     front = Front(
         title=title,
         subtitle=f"{len(grid.layers)} layers of {grid.n_heads} heads",
@@ -37,5 +33,5 @@ def write_page(
         provenance={"model": title},
         classes=classes,
     )
-    path.write_text(report_page(front, parts, dict.fromkeys(results)), encoding="utf-8")
+    path.write_text(report_page(front, parts, dict.fromkeys(result.lens.name for result in results)), encoding="utf-8")
     return path

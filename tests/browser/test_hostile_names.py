@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headspan.explorer.head_grid import HeadGrid
-from headspan.lenses.affinity.head_classes import HeadClasses
 from playwright.sync_api import Browser
 
+from headspan.explorer.record import HeadGrid
 from headspan.finding import Finding
+from headspan.heads.classes import HeadClasses
 from tests.browser.chromium import Watched, opened
 from tests.browser.page_elements import asks_nothing
 from tests.browser.synthetic_page import write_page
@@ -52,7 +52,7 @@ SHOWN = [
 
 @pytest.fixture(scope="module")
 def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    results = {"affinity": random_affinity(2, 4, 4), "attention": attention_of(TOKENS, 2, 4)}
+    results = [random_affinity(2, 4, 4), attention_of(TOKENS, 2, 4)]
     findings = [
         Finding("affinity", f"L0H1 likes {MODEL} \u202e.", value=1.0, evidence=CLASS, reference=MODEL, weight=1.0)
     ]

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import xarray as xr
-from headspan.explorer.head_grid import HeadGrid
-from headspan.explorer.pair_table import STRONGEST_PAIRS, pair_table
-from headspan.lenses.affinity.edges import edges
 from playwright.sync_api import Browser
 
+from headspan.explorer.page_tables import pair_table
+from headspan.explorer.record import STRONGEST_PAIRS, HeadGrid
+from headspan.lenses.affinity.wiring import edges
+from headspan.result import Result
 from tests.browser.chromium import Watched, opened
 from tests.browser.synthetic_page import write_page
 from tests.browser.synthetic_results import random_affinity, random_detection, random_similarity
@@ -25,17 +25,13 @@ MOST_NODES = 60_000
 
 
 @pytest.fixture(scope="module")
-def affinity_result() -> xr.DataTree:
+def affinity_result() -> Result:
     return random_affinity(*SHAPE)
 
 
 @pytest.fixture(scope="module")
-def large_report(affinity_result: xr.DataTree, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    results = {
-        "affinity": affinity_result,
-        "similarity": random_similarity(*SHAPE),
-        "detect": random_detection(*SHAPE[:2]),
-    }
+def large_report(affinity_result: Result, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    results = [affinity_result, random_similarity(*SHAPE), random_detection(*SHAPE[:2])]
     path = tmp_path_factory.mktemp("large") / "large.html"
     return write_page(path, "synthetic", HeadGrid(range(SHAPE[0]), *SHAPE[1:]), results)
 
@@ -84,11 +80,11 @@ def test_the_page_says_what_it_leaves_out_and_how_to_have_it(page: Watched) -> N
     assert "strongest pairs" in page.locator("#panel").inner_text()
 
 
-def test_the_strongest_pairs_of_each_pairing_and_score_are_there(affinity_result: xr.DataTree) -> None:
+def test_the_strongest_pairs_of_each_pairing_and_score_are_there(affinity_result: Result) -> None:
     table = pair_table(affinity_result, STRONGEST_PAIRS)
     assert len(table) <= STRONGEST_PAIRS
-    for metric, name in (("pk", "projection_kernel"), ("cs", "composition_score")):
-        best = edges(affinity_result, "OK", metric, top=800)
+    for name in ("projection_kernel", "composition_score"):
+        best = edges(affinity_result, "OK", name, top=800)
         own = table[table["pairing"] == "OK"].nlargest(800, name)
         assert np.array_equal(np.sort(best["score"]), np.sort(own[name]))
         assert set(zip(best["src"], best["dst"], strict=True)) <= set(zip(own["src"], own["dst"], strict=True))

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from headspan.explorer.head_grid import HeadGrid
-from headspan.lenses.affinity.edges import edges
 from playwright.sync_api import Browser
 
 import headspan
-from headspan.lenses import affinity, similarity
+from headspan.explorer.record import HeadGrid
 from tests.browser.chromium import Watched, opened
 from tests.browser.synthetic_page import write_page
 from tests.browser.synthetic_results import random_detection
@@ -74,12 +72,10 @@ def test_a_click_on_a_head_opens_its_panel_and_leaves_its_arrows(page: Watched) 
 
 
 def test_the_panel_names_the_strongest_partners_of_the_lens(page: Watched) -> None:
-    result = affinity.compute(headspan.open("demo").heads())
+    pairs = headspan.affinity("demo").table()
     into = [
-        (float(edge["score"]), str(edge["src"]), pairing)
-        for pairing in ("OQ", "OK", "OV")
-        for edge in edges(result, pairing).to_dict("records")
-        if edge["dst"] == "L1H6"
+        (float(edge["projection_kernel"]), str(edge["src"]), str(edge["pairing"]))
+        for edge in pairs[pairs["dst"] == "L1H6"].to_dict("records")
     ]
     page.fill("#search", "1.6")
     page.press("#search", "Enter")
@@ -123,7 +119,7 @@ def test_filters_act_on_the_wiring_and_on_other_figures(page: Watched) -> None:
     page.settle()
     assert {arrow["pairing"] for arrow in page.evaluate(ARROWS)} == {"OQ", "OV"}
     assert page.fragment().endswith("pairing=OQ,OV")
-    page.locator("label[for=metric-cs]").click()
+    page.locator("label[for=metric-composition_score]").click()
     page.settle()
     assert "composition score" in page.locator(f"{WIRING} .caption:visible").inner_text()
     page.select_option("#layer-high", "0")
@@ -139,8 +135,7 @@ def test_filters_act_on_the_wiring_and_on_other_figures(page: Watched) -> None:
 
 
 def test_the_threshold_leaves_the_pairs_at_or_above_it(page: Watched) -> None:
-    result = affinity.compute(headspan.open("demo").heads())
-    scores = np.concatenate([edges(result, pairing)["score"].to_numpy() for pairing in ("OQ", "OK", "OV")])
+    scores = headspan.affinity("demo").table()["projection_kernel"].to_numpy()
     page.locator("#threshold").focus()
     for _ in range(5):
         page.keyboard.press("PageUp")
@@ -153,14 +148,14 @@ def test_the_threshold_leaves_the_pairs_at_or_above_it(page: Watched) -> None:
 
 
 def test_an_address_restores_the_view(browser: Browser, demo_report: Path) -> None:
-    fragment = "at=affinity-wiring-diagram&head=L0H3&with=L1H6&pairing=OK&metric=cs&min=0.1"
+    fragment = "at=affinity-wiring-diagram&head=L0H3&with=L1H6&pairing=OK&metric=composition_score&min=0.1"
     with opened(browser, demo_report, fragment) as page:
         page.settle()
         assert chosen(page) == "L0H3"
         assert "With L1H6" in page.locator("#panel .pair").inner_text()
         assert page.locator("#pairing-OK").is_checked()
         assert not page.locator("#pairing-OQ").is_checked()
-        assert page.locator("#metric-cs").is_checked()
+        assert page.locator("#metric-composition_score").is_checked()
         assert page.fragment() == fragment
         box = page.locator(WIRING).bounding_box()
         assert box is not None
@@ -239,31 +234,30 @@ def saved(page: Watched, selector: str) -> list[dict[str, str]]:
 
 
 def test_pairs_are_saved_digit_for_digit(page: Watched) -> None:
-    result = affinity.compute(headspan.open("demo").heads())
+    result = headspan.affinity("demo")
     rows = saved(page, f"{WIRING} .figure-head button")
     assert len(rows) == 3 * 64
     for row in rows:
-        at = {name: int(row[name]) for name in ("src_layer", "src_head", "dst_layer", "dst_head")}
-        here = result[row["pairing"]].to_dataset().isel(at)
+        here = result.dataset(row["pairing"]).sel(src=row["src"], dst=row["dst"])
         assert float(row["projection_kernel"]) == float(here["projection_kernel"])
         assert float(row["composition_score"]) == float(here["composition_score"])
-        for null in ("haar", "anticausal"):
-            found = here.sel(metric="pk", null=null)
-            assert float(row[f"projection_kernel_p_{null}"]) == float(found["p_value"])
-            assert float(row[f"projection_kernel_q_{null}"]) == float(found["q_value"])
-        assert row["src"] == f"L{row['src_layer']}H{row['src_head']}"
+        for null in ("haar", "reverse"):
+            found = here.sel(null=null)
+            assert float(row[f"projection_kernel_p_{null}"]) == float(found["projection_kernel_p"])
+            assert float(row[f"projection_kernel_q_{null}"]) == float(found["projection_kernel_q"])
+        assert row["src"] == f"L{row['src_layer']}H{row['src_index']}"
 
 
 def test_a_figure_of_heads_is_saved_digit_for_digit(page: Watched) -> None:
-    result = similarity.compute(headspan.open("demo").heads())
+    result = headspan.similarity("demo").dataset()
     rows = saved(page, "#similarity-distances-within-layers .figure-head button")
     assert len(rows) == result["layer_distance"].size
     for row in rows:
-        here = result.sel(layer=int(row["layer"]), src_head=int(row["src_head"]), dst_head=int(row["dst_head"]))
-        for name in ("layer_distance", "layer_distance_chance", "layer_distance_z"):
+        here = result.sel(head=row["head"]).isel(peer=int(row["peer"]))
+        for name in ("layer_distance", "layer_distance_null", "layer_distance_z"):
             value = float(here[name])
             assert row[name] == "" if np.isnan(value) else float(row[name]) == value
-        assert row["src"] == f"L{row['layer']}H{row['src_head']}"
+        assert row["head"] == f"L{row['head_layer']}H{row['head_index']}"
 
 
 def test_a_figure_without_a_table_is_saved_as_drawn(page: Watched) -> None:
@@ -291,7 +285,7 @@ def test_on_a_phone_the_panel_is_a_sheet_and_filters_unfold(browser: Browser, de
 
 
 def test_a_page_without_pairs_still_shows_heads(browser: Browser, tmp_path: Path) -> None:
-    file = write_page(tmp_path / "one.html", "one layer", HeadGrid([0], 1, 1), {"detect": random_detection(1, 1)})
+    file = write_page(tmp_path / "one.html", "one layer", HeadGrid([0], 1, 1), [random_detection(1, 1)])
     with opened(browser, file, "at=detect-detector-scores&head=0.0") as page:
         page.settle()
         assert chosen(page) == "L0H0"

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import xarray as xr
-from headspan.explorer.head_grid import HeadGrid
-from headspan.lenses.affinity.edges import edges
-from headspan.lenses.affinity.hubs import hub_scores, ranked_hubs
 from playwright.sync_api import Browser
 
 import headspan
-from headspan.lenses import affinity
+from headspan.explorer.record import HeadGrid
+from headspan.lenses.affinity.wiring import edges, hub_scores, ranked_hubs
+from headspan.result import Result
 from tests.browser.chromium import Watched, opened
 from tests.browser.synthetic_page import write_page
 
@@ -23,14 +21,14 @@ BARS = """(id) => document.querySelector(`#${id} .plot`).data
 
 
 @pytest.fixture(scope="module")
-def result(stories: Path) -> xr.DataTree:
-    return affinity.compute(headspan.open(stories).heads())
+def result(stories: Path) -> Result:
+    return headspan.affinity(stories)
 
 
 @pytest.fixture(scope="module")
-def page(browser: Browser, result: xr.DataTree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def page(browser: Browser, result: Result, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     file = tmp_path_factory.mktemp("recounted") / "report.html"
-    write_page(file, "stories", HeadGrid(tuple(range(5)), 8, 4), {"affinity": result})
+    write_page(file, "stories", HeadGrid(tuple(range(5)), 8, 4), [result])
     with opened(browser, file, "") as shown:
         yield shown
         assert shown.complaints == []
@@ -45,9 +43,9 @@ def bars(page: Watched, figure: str, fragment: str) -> list[dict[str, list[float
 
 
 def test_hubs_within_a_range_of_layers_are_those_of_these_layers_alone(page: Watched, stories: Path) -> None:
-    alone = affinity.compute(headspan.open(stories).heads(layers=range(1, 5)))
+    alone = headspan.affinity(headspan.open(stories).heads(layers=range(1, 5)))
     expected = ranked_hubs(hub_scores(alone))
-    expected = expected[expected["score"] > 0].head(15)
+    expected = expected[expected["hub_score"] > 0].head(15)
     outlet, inlet = bars(page, "affinity-hubs", "layers=1-4")
     assert outlet["y"][::-1] == list(expected["head"])
     np.testing.assert_allclose(outlet["x"][::-1], expected["outlet"], rtol=1e-5)
@@ -55,19 +53,19 @@ def test_hubs_within_a_range_of_layers_are_those_of_these_layers_alone(page: Wat
 
 
 def test_hubs_through_one_pairing_are_ranked_anew(page: Watched, stories: Path) -> None:
-    alone = affinity.compute(headspan.open(stories).heads(), pairings=["OV"])
+    alone = headspan.affinity(stories, pairings=["OV"])
     expected = ranked_hubs(hub_scores(alone))
-    expected = expected[expected["score"] > 0].head(15)
+    expected = expected[expected["hub_score"] > 0].head(15)
     outlet, _ = bars(page, "affinity-hubs", "pairing=OV")
     assert outlet["y"][::-1] == list(expected["head"])
 
 
-def test_the_distribution_of_scores_is_that_of_the_pairs_left(page: Watched, result: xr.DataTree) -> None:
+def test_the_distribution_of_scores_is_that_of_the_pairs_left(page: Watched, result: Result) -> None:
     table = edges(result, "OQ")
     sources, readers = (table[side].str.extract(r"L(\d+)")[0].astype(int) for side in ("src", "dst"))
     kept = table["score"][(sources >= 1) & (readers <= 3)].to_numpy()
-    traces = bars(page, "affinity-scores-beside-chance", "layers=1-3")
-    (own,) = (each for each in traces if each["meta"] == {"pairing": "OQ", "counts": "pk"})
+    traces = bars(page, "affinity-scores-and-their-nulls", "layers=1-3")
+    (own,) = (each for each in traces if each["meta"] == {"pairing": "OQ", "counts": "projection_kernel"})
     middles, width = np.array(own["x"]), float(own["width"])
     cells = np.append(middles - width / 2, middles[-1] + width / 2)
     expected = np.histogram(kept, cells)[0] / len(kept) / width

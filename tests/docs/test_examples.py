@@ -26,9 +26,7 @@ MODULES = sorted(module_name(path) for path in (SOURCE / "headspan").rglob("*.py
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_examples_of_a_module_print_what_they_say(
-    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_of_a_module_print_what_they_say(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     failed, attempted = doctest.testmod(import_module(module))
     assert attempted

@@ -14,7 +14,7 @@ import pytest
 import xarray as xr
 
 import headspan
-from headspan.lenses import affinity
+from headspan.result import Result
 from tests.golden import transformer_lens_oracle as oracle
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("transformer_lens")]  # one environment, built once
@@ -24,7 +24,7 @@ PAIRINGS = ("OQ", "OK", "OV")
 
 
 class Both(NamedTuple):
-    ours: xr.DataTree
+    ours: Result
     theirs: dict[str, np.ndarray]
 
 
@@ -35,7 +35,7 @@ def both(model: Path, scratch: Path) -> Both:
         pytest.skip(str(reason))
     with np.load(oracle.answers(model, scratch / "answers.npz")) as archive:
         theirs = dict(archive)
-    return Both(affinity.compute(headspan.open(model).heads()), theirs)
+    return Both(headspan.affinity(model), theirs)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def composing_pairs(ours: xr.DataArray, theirs: np.ndarray) -> tuple[np.ndarray,
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
 def test_kernels_of_all_composing_pairs_of_gpt2_are_those_of_transformer_lens(gpt2: Both, pairing: str) -> None:
-    kernel = gpt2.ours[pairing]["projection_kernel"]
+    kernel = gpt2.ours.grid(pairing)["projection_kernel"]
     ours, theirs = composing_pairs(kernel, gpt2.theirs[f"kernel_{pairing[1]}"])
     assert ours.size == 9504
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
@@ -70,7 +70,7 @@ def test_kernels_of_all_composing_pairs_of_gpt2_are_those_of_transformer_lens(gp
 def test_composition_scores_of_all_composing_pairs_of_gpt2_are_those_of_transformer_lens(
     gpt2: Both, pairing: str
 ) -> None:
-    score = gpt2.ours[pairing]["composition_score"]
+    score = gpt2.ours.grid(pairing)["composition_score"]
     ours, theirs = composing_pairs(score, gpt2.theirs[f"composition_{pairing[1]}"])
     assert ours.size == 9504
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
@@ -80,25 +80,24 @@ def test_composition_scores_of_all_composing_pairs_of_gpt2_are_those_of_transfor
 def test_pairs_that_do_not_compose_are_nan_here_and_zero_there(gpt2: Both, pairing: str) -> None:
     valid = gpt2.theirs[f"valid_{pairing[1]}"]
     for variable, name in (("projection_kernel", "kernel"), ("composition_score", "composition")):
-        np.testing.assert_array_equal(np.isnan(gpt2.ours[pairing][variable].values), ~valid)
+        np.testing.assert_array_equal(np.isnan(gpt2.ours.grid(pairing)[variable].values), ~valid)
         assert not gpt2.theirs[f"{name}_{pairing[1]}"][~valid].any()
 
 
-def test_chance_of_the_kernel_is_that_of_transformer_lens(gpt2: Both) -> None:
-    summary = gpt2.ours["OQ"].sel(metric="pk")
-    np.testing.assert_allclose(
-        [float(summary["chance_mean"]), float(summary["chance_std"]) ** 2], gpt2.theirs["chance"], rtol=1e-12
-    )
+def test_the_expected_kernel_is_that_of_transformer_lens(gpt2: Both) -> None:
+    node = gpt2.ours["OQ"]
+    moments = [float(node.projection_kernel_mean_null), float(node.projection_kernel_sd_null) ** 2]
+    np.testing.assert_allclose(moments, gpt2.theirs["chance"], rtol=1e-12)
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
 def test_kernels_of_grouped_heads_are_those_of_transformer_lens(grouped: Both, pairing: str) -> None:
-    kernel = grouped.ours[pairing]["projection_kernel"]
+    kernel = grouped.ours.grid(pairing)["projection_kernel"]
     ours, theirs = composing_pairs(kernel, grouped.theirs[f"kernel_{pairing[1]}"])
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
 
 
 def test_composition_through_grouped_queries_is_that_of_transformer_lens(grouped: Both) -> None:
     # K and V have no counterpart: there each kv head is repeated, here its readers are taken together.
-    ours, theirs = composing_pairs(grouped.ours["OQ"]["composition_score"], grouped.theirs["composition_Q"])
+    ours, theirs = composing_pairs(grouped.ours.grid("OQ")["composition_score"], grouped.theirs["composition_Q"])
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)

@@ -37,8 +37,8 @@ def sweeps(series: Path, later: Path, store: Path) -> list[dict[str, Any]]:
     import numpy as np
 
     from headspan.errors import StoreError
-    from headspan.sweeps import run_sweep
-    from headspan.sweeps.lock import locked
+    from headspan.sweeps import sweep
+    from headspan.sweeps.store import Store
     from tests.robustness.sweep_models import client_in_this_process
 
     saving, seen = np.savez, []
@@ -50,21 +50,21 @@ def sweeps(series: Path, later: Path, store: Path) -> list[dict[str, Any]]:
 
     np.savez = save_and_turn
     with client_in_this_process() as client:
-        told = [run_sweep(series, store, lenses="ranks", client=client).as_json()]
+        told = [sweep(series, store, lenses="ranks", client=client).to_json()]
     later.rename(series / later.name)
     (store / "lock").write_text(json.dumps({"pid": 1, "host": "gone"}))
     for path in [*store.rglob("*"), *series.rglob("*")]:
         os.utime(path, (FUTURE, FUTURE))
     turn(LONG_AGO - time.time())
     with client_in_this_process() as client:
-        told.append(run_sweep(series, store, lenses="ranks", client=client).as_json())
-        with locked(store / "lock"):
+        told.append(sweep(series, store, lenses="ranks", client=client).to_json())
+        with Store(store).lock():
             os.utime(store / "lock", (0, 0))
             try:
-                run_sweep(series, store, lenses="ranks", client=client)
+                sweep(series, store, lenses="ranks", client=client)
             except StoreError as refusal:
                 told.append({"refusal": str(refusal), "pid": os.getpid()})
-        told.append(run_sweep(series, store, lenses="ranks", client=client).as_json())
+        told.append(sweep(series, store, lenses="ranks", client=client).to_json())
     told.append({"seen": seen})
     return told
 

@@ -77,18 +77,18 @@ def sizes(way: str, whole: Path) -> dict[str, int]:
 
 def main(series: str, folder: str, *chosen: str) -> None:
     """Run the sweep in every state of every disk."""
-    from headspan.sweeps import open_store, run_sweep
+    from headspan.sweeps import open_store, sweep
     from tests.robustness.sweep_models import client_in_this_process
 
     told: dict[str, Any] = {}
     with client_in_this_process() as client:
-        run_sweep(series, Path(folder) / "whole", lenses=LENSES, client=client)
+        sweep(series, Path(folder) / "whole", lenses=LENSES, client=client)
         for way in chosen:
             disk = Path(folder) / f"small-{way}"
             disk.mkdir()
             for state, size in sizes(way, Path(folder) / "whole").items():
                 allow(way, disk, size)
-                summary = run_sweep(series, disk / "store", lenses=LENSES, client=client).as_json()
+                summary = sweep(series, disk / "store", lenses=LENSES, client=client).to_json()
                 # A task that was under way when the sweep stopped may yet find room; the worker has one thread.
                 client.submit(int, pure=False).result()
                 limit_files()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headspan.checkpoint.config import Config
 from headspan.checkpoint.families import FAMILIES, default_fields
-from headspan.checkpoint.recognition import language_config
+from headspan.checkpoint.opening import language_config
 from headspan.errors import HeadspanError
 
 EXTRA = (

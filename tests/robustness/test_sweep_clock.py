@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headspan.sweeps import open_store, run_sweep
+from headspan.sweeps import open_store, sweep
 from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_checkpoint, write_series
 
 
@@ -34,5 +34,5 @@ def test_steps_resuming_and_lock_do_not_depend_on_the_clock(tmp_path: Path) -> N
     assert f"another sweep is writing to '{store}' (process {refused['pid']} on" in refused["refusal"]
     assert list(open_store(store)["run/ranks"]["step"].values) == [0, 5, 10, 100]
     with client_in_this_process() as client:
-        run_sweep(series, tmp_path / "undisturbed", lenses="ranks", client=client)
+        sweep(series, tmp_path / "undisturbed", lenses="ranks", client=client)
     assert part_bytes(store) == part_bytes(tmp_path / "undisturbed")

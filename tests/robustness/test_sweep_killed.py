@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headspan.sweeps import open_store, run_sweep
+from headspan.sweeps import open_store, sweep
 from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_series
 
 STEPS = tuple(range(0, 80, 10))
@@ -48,7 +48,7 @@ def started(*command: str, **environment: str) -> Iterator[subprocess.Popen[str]
 
 def undisturbed(series: Path, store: Path) -> dict[str, bytes]:
     with client_in_this_process() as client:
-        run_sweep(series, store, lenses="affinity", client=client)
+        sweep(series, store, lenses="affinity", client=client)
     return part_bytes(store)
 
 
@@ -83,7 +83,7 @@ def test_a_killed_client_takes_its_workers_along_and_the_next_call_goes_on(tmp_p
     finished = part_bytes(store)
     assert len(open_store(store)["run/affinity"]["step"]) == len(finished) >= 2
     with client_in_this_process() as client:
-        summary = run_sweep(series, store, lenses="affinity", client=client)
+        summary = sweep(series, store, lenses="affinity", client=client)
     assert (summary.reused, summary.done) == (len(finished), len(STEPS) - len(finished))
     assert finished.items() <= part_bytes(store).items()
     assert part_bytes(store) == undisturbed(series, tmp_path / "other")
@@ -114,5 +114,5 @@ def test_a_sweep_on_a_scheduler_by_address_survives_the_scheduler(tmp_path: Path
         assert "the connection to the scheduler was lost" in output
     assert "Traceback" not in output
     with client_in_this_process() as client_here:
-        summary = run_sweep(series, store, lenses="affinity", client=client_here)
+        summary = sweep(series, store, lenses="affinity", client=client_here)
     assert (summary.reused, summary.done) == (len(finished), len(STEPS) - len(finished))

@@ -1,4 +1,4 @@
-"""A store of another version: an older one is read and gone on with, a newer one refused; neither loses anything."""
+"""A store of another version: an older one is gone on with, a newer one refused; neither loses anything."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from headspan.errors import StoreError
-from headspan.sweeps import open_store, run_sweep
+from headspan.errors import HeadspanError, StoreError
+from headspan.sweeps import open_store, sweep
 from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_checkpoint, write_series
 
 STEPS = (0, 10, 100)
@@ -31,7 +31,7 @@ def series(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(series: Path, client: Any, tmp_path: Path) -> Path:
-    run_sweep(series, tmp_path / "store", lenses="ranks", client=client)
+    sweep(series, tmp_path / "store", lenses="ranks", client=client)
     return tmp_path / "store"
 
 
@@ -59,12 +59,40 @@ def test_a_sweep_goes_on_in_an_older_store_and_keeps_all_that_was_there(store: P
     write_older(store)
     older, parts = (store / "manifest.json").read_text(), part_bytes(store)
     write_checkpoint(series / "step-200", seed=200)
-    summary = run_sweep(series, store, lenses="ranks", client=client)
+    summary = sweep(series, store, lenses="ranks", client=client)
     assert (summary.done, summary.reused, list(summary.failures)) == (1, 3, [])
     assert parts.items() <= part_bytes(store).items()
     assert json.loads((store / "manifest.format-0.json").read_text()) == json.loads(older)
-    assert json.loads((store / "manifest.json").read_text())["schema"] == "headspan.sweep/1"
+    assert json.loads((store / "manifest.json").read_text())["schema"] == "headspan.sweep/2"
     assert list(open_store(store)["run/ranks"]["step"].values) == [0, 10, 100, 200]
+
+
+def turn_into_format_1(store: Path) -> None:
+    """As the version before left it: results under other names, in parts and groups of their own format."""
+    write_older(store, 1, settings={"fold": "none", "stack": None}, lenses=["ranks"], failures=[])
+    for place, part in enumerate(sorted((store / "parts" / "ranks").glob("*.npz"))):
+        part.rename(part.with_name(f"{place:040x}.npz"))
+    for place in (store / "checkpoints").glob("*.json"):
+        record = {**json.loads(place.read_text()), "schema": "headspan.sweep-checkpoint/1"}
+        place.write_text(json.dumps(record))
+
+
+def test_results_of_format_1_are_computed_anew_and_none_is_lost(store: Path, series: Path, client: Any) -> None:
+    turn_into_format_1(store)
+    before = files(store)
+    with pytest.raises(HeadspanError, match=r"in the older format 1, .* with headspan 0\.0\.9, or run the sweep again"):
+        open_store(store)
+    assert files(store) == before
+    summary = sweep(series, store, lenses="ranks", client=client)
+    assert (summary.done, summary.reused, list(summary.failures)) == (3, 0, [])
+    after = files(store)
+    groups = {name: text for name, text in before.items() if name.startswith("results.zarr")}
+    assert groups
+    assert all(after[name.replace("results.zarr", "results.format-1.zarr")] == text for name, text in groups.items())
+    parts = {name: text for name, text in before.items() if name.startswith("parts")}
+    assert parts.items() <= after.items()
+    assert json.loads(after["manifest.format-1.json"]) == json.loads(before["manifest.json"])
+    assert list(open_store(store)["run/ranks"]["step"].values) == [0, 10, 100]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +109,7 @@ def test_what_cannot_be_read_is_refused_and_left_as_it_is(
     write_older(store, number, **changes)
     before = files(store)
     with pytest.raises(StoreError, match=message):
-        run_sweep(series, store, lenses="ranks", client=client)
+        sweep(series, store, lenses="ranks", client=client)
     with pytest.raises(StoreError, match=message):
         open_store(store)
     assert files(store) == before
@@ -95,7 +123,7 @@ def test_a_result_in_another_format_is_named_and_left_as_it_is(store: Path, seri
     np.savez(changed, header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8), **arrays)
     before = part_bytes(store)
     write_checkpoint(series / "step-200", seed=200)
-    summary = run_sweep(series, store, lenses="ranks", client=client)
+    summary = sweep(series, store, lenses="ranks", client=client)
     (failure,) = summary.failures
     assert (summary.done, failure.what) == (1, "the group ranks of run")
     assert f"{changed.name}' is in the format 'headspan.sweep-part/0'" in failure.reason

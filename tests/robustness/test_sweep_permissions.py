@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headspan.errors import HeadspanError, StoreError
-from headspan.sweeps import Summary, open_store, run_sweep
+from headspan.sweeps import Summary, open_store, sweep
 from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_series
 from tests.robustness.unprivileged import as_nobody_special
 
@@ -41,7 +41,7 @@ def swept(series: Path, store: Path) -> Summary:
 
     def run() -> Summary:
         with client_in_this_process() as client:
-            return run_sweep(series, store, lenses="ranks", client=client)
+            return sweep(series, store, lenses="ranks", client=client)
 
     return as_nobody_special(run, series.parent)
 

@@ -12,11 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import headspan
-from headspan.explorer import subjects
-from headspan.lenses import LENSES
-from headspan.runtime import open_runnable
-from headspan.sweeps import open_store, run_sweep
+from headspan.lenses import model as model_module
+from headspan.lenses.catalog import lens as lens_of
+from headspan.sweeps import open_store, sweep
 from headspan.threads import one_thread
 from tests.robustness.sweep_models import client_in_this_process, part_bytes, write_series
 
@@ -46,21 +44,15 @@ def series(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def swept_as_computed(lens: str, variable: str, series: Path, client: Any, store: Path) -> None:
     """A sweep's results are those of the lens on each checkpoint, and differ between them."""
-    summary = run_sweep(series, store, lenses=lens, client=client)
-    assert (summary.done, list(summary.failures), dict(summary.obstacles)) == (len(STEPS), [], {})
+    summary = sweep(series, store, lenses=lens, client=client)
+    assert (summary.done, list(summary.failures), dict(summary.skipped)) == (len(STEPS), [], {})
     kept = open_store(store)[f"run/{lens}"].to_dataset().sel(model="run")
     for step in STEPS:
-        checkpoint = headspan.open(series / f"step-{step}")
         with one_thread():
-            running = open_runnable(checkpoint)
-            bare = (
-                LENSES[lens].compute(running)
-                if LENSES[lens].runs
-                else LENSES[lens].compute(checkpoint.heads(), running=running)
-            )
+            bare = lens_of(lens).function(series / f"step-{step}")
         np.testing.assert_array_equal(kept[variable].sel(step=step).values, bare[variable].values)
     assert not np.array_equal(*(kept[variable].sel(step=step).values for step in STEPS), equal_nan=True)
-    assert run_sweep(series, store, lenses=lens, client=client).reused == len(STEPS)
+    assert sweep(series, store, lenses=lens, client=client).reused == len(STEPS)
 
 
 @pytest.mark.slow
@@ -77,10 +69,10 @@ def test_every_lens_that_runs_the_model_is_swept_as_it_is_computed(
 def test_a_model_too_large_to_be_run_is_refused_before_any_task(
     client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subjects, "MOST_PARAMETERS", 1_000)
+    monkeypatch.setattr(model_module, "MOST_PARAMETERS", 1_000)
     series = write_series(tmp_path / "run", (0, 1))
-    summary = run_sweep(series, tmp_path / "store", lenses="attention,detect,ranks", client=client)
-    reason = "models of more than 1,000 parameters are run by the lens's own command alone"
-    assert summary.obstacles == {"run": {"attention": reason, "detect": reason}}
+    summary = sweep(series, tmp_path / "store", lenses="attention,detect,ranks", client=client)
+    reason = "models of more than 1,000 parameters are run only by the lens's own command"
+    assert summary.skipped == {"run": {"attention": reason, "detect": reason}}
     assert (summary.done, list(summary.failures)) == (2, [])
     assert all(name.startswith("parts/ranks/") for name in part_bytes(tmp_path / "store"))

@@ -10,8 +10,8 @@ import numpy as np
 import psutil
 import pytest
 
-from headspan.sweeps import run_sweep
-from headspan.sweeps.cluster import connected
+from headspan.sweeps import sweep
+from headspan.sweeps.cluster import connect
 from tests.robustness.sweep_models import write_series
 
 CHECKPOINTS, WARM = 500, 100
@@ -43,9 +43,9 @@ def test_five_hundred_checkpoints_leave_memory_and_files_as_they_were(
 ) -> None:
     series = write_series(tmp_path / "run", range(CHECKPOINTS))
     monkeypatch.setattr("headspan.sweeps.progress.LINES", CHECKPOINTS)
-    with connected(workers=2) as client:
+    with connect(workers=2) as client:
         watch = Watch(client)
-        summary = run_sweep(series, tmp_path / "store", lenses="affinity", client=client, quiet=False, say=watch)
+        summary = sweep(series, tmp_path / "store", lenses="affinity", client=client, say=watch)
     assert (summary.done, list(summary.failures)) == (CHECKPOINTS, [])
     rows = np.array(watch.rows, dtype=float)  # [task, worker, (bytes, files)]
     assert rows.shape == (CHECKPOINTS, 2, 2)

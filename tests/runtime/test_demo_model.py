@@ -12,10 +12,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
+from demo_model.card import CLEAR_SCORE, model_card, score_record
+from demo_model.task import DISTRIBUTIONS, Distribution, copying_accuracy, head_scores, open_demo, tiled_sequences
+from demo_model.train import Recipe, untrained_model, write_demo
 from headspan.demo import demo_folder
-from headspan.demo.card import CLEAR_SCORE, model_card, score_record
-from headspan.demo.task import DISTRIBUTIONS, Distribution, copying_accuracy, head_scores, open_demo, tiled_sequences
-from headspan.demo.train import Recipe, untrained_model, write_demo
 
 MEGABYTE = 1_000_000
 FEW_SEEDS = (7, 8, 9)

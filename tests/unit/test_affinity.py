@@ -1,4 +1,4 @@
-"""Affinity: scores equal their definitions, nulls are honest, planted structure is found."""
+"""Affinity: scores equal their definitions, p-values are uniform under the null, planted structure is found."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from scipy import stats
 
 import headspan
 from headspan.dims import PAIRINGS
-from headspan.errors import DegenerateSubspace, ShapeError, UnsupportedModel
+from headspan.errors import ArgumentError, DegenerateSubspace, HeadspanError, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.logits import relative_rotation
-from headspan.lenses import affinity
-from headspan.lenses.affinity.edges import edges, pairing_node, top_edges
+from headspan.lenses.affinity.wiring import edges
 from tests.families.tiny_models import CASES
 
 
@@ -76,10 +75,10 @@ def dense_circuits(heads: Heads, role: str, layer: int, head: int, delta: int = 
 @pytest.mark.parametrize("delta", [0, 3])
 def test_composition_score_is_its_definition(name: str, delta: int) -> None:
     heads = headspan.open(tiny(name)).heads()
-    result = affinity.compute(heads, metrics=("cs",), delta=delta, draws=2)
+    result = headspan.affinity(heads, metrics="cs", delta=delta, draws=2)
     group = heads.n_heads // heads.n_kv_heads
     for pairing in ("OQ", "OK", "OV"):
-        found = pairing_node(result, pairing)["composition_score"]
+        found = result.grid(pairing)["composition_score"]
         for src in range(heads.n_heads):
             block = heads.layer(0)
             M = block.W_V[0, src // group] @ block.W_O[0, src]
@@ -93,10 +92,10 @@ def test_composition_score_is_its_definition(name: str, delta: int) -> None:
 @pytest.mark.parametrize("pairings", ["all", "OQ,OK,OV", "VO"])
 def test_projection_kernel_is_its_definition_in_every_pairing(name: str, pairings: str) -> None:
     heads = headspan.open(tiny(name)).heads()
-    result = affinity.compute(heads, pairings=pairings, metrics=("pk",), draws=2)
-    assert list(result.children) == list(PAIRINGS if pairings == "all" else pairings.split(","))
-    for pairing, node in result.children.items():
-        kernel = node["projection_kernel"].values
+    result = headspan.affinity(heads, pairings=pairings, metrics="pk", draws=2)
+    assert list(result.data.children) == list(PAIRINGS if pairings == "all" else pairings.split(","))
+    for pairing in result.data.children:
+        kernel = result.grid(pairing)["projection_kernel"].values
         bases = []
         for role in pairing:
             W = heads.whole(role)
@@ -108,21 +107,22 @@ def test_projection_kernel_is_its_definition_in_every_pairing(name: str, pairing
 
 
 def test_pairs_that_cannot_compose_are_undefined() -> None:
-    node = pairing_node(affinity.compute(untrained(layers=3), draws=2), "OQ")
+    node = headspan.affinity(untrained(layers=3), draws=2).grid("OQ")
     for name in ("projection_kernel", "composition_score", "normalized_kernel"):
         defined = ~np.isnan(node[name].values)
         layers = np.arange(3)
         expected = layers[:, None, None, None] < layers[None, None, :, None]
         assert np.array_equal(defined, np.broadcast_to(expected, defined.shape))
-    assert np.isnan(node["p_value"].values[:, :, 2]).all()
-    backward = ~np.isnan(node["anticausal_kernel"].values)
+    for part in ("null", "null_sd", "z", "p", "q"):
+        assert np.isnan(node[f"projection_kernel_{part}"].values[:, 2]).all()
+    backward = ~np.isnan(node["projection_kernel_reverse"].values)
     assert backward.sum() == (~np.isnan(node["projection_kernel"].values)).sum()
 
 
 def test_scores_do_not_see_the_basis_inside_a_head() -> None:
     """Q -> Q A with K -> K A^-T, and V -> V B with O -> B^-1 O, leave every head's function as it was."""
     model = tiny("gpt2")
-    before = affinity.compute(headspan.open(model).heads(), draws=2)
+    before = headspan.affinity(headspan.open(model).heads(), draws=2)
     with torch.no_grad():
         for layer in model.h:
             W = layer.attn.c_attn.weight.view(24, 3, 3, 8)
@@ -133,10 +133,10 @@ def test_scores_do_not_see_the_basis_inside_a_head() -> None:
                 W[:, 1, head] = W[:, 1, head] @ torch.linalg.inv(A).T
                 W[:, 2, head] = W[:, 2, head] @ B
                 W_O[head] = torch.linalg.inv(B) @ W_O[head]
-    after = affinity.compute(headspan.open(model).heads(), draws=2)
+    after = headspan.affinity(headspan.open(model).heads(), draws=2)
     for pairing in ("OQ", "OK", "OV"):
         for name in ("projection_kernel", "composition_score"):
-            a, b = (pairing_node(result, pairing)[name].values for result in (before, after))
+            a, b = (result[pairing][name].values for result in (before, after))
             np.testing.assert_allclose(a, b, atol=1e-9)
 
 
@@ -162,27 +162,27 @@ def test_an_unknown_rotary_scheme_defines_only_offset_zero() -> None:
     assert len(records) == 2
     odd = replace(stored, stack=replace(stored.stack, rotary=records))
     yarn = replace(heads, reader=replace(heads.reader, stored=odd))
-    affinity.compute(yarn, draws=2)
+    headspan.affinity(yarn, draws=2)
     with pytest.raises(UnsupportedModel, match=r"rotary frequencies of kind 'yarn' .* only delta = 0 is defined"):
-        affinity.compute(yarn, delta=1, draws=2)
+        headspan.affinity(yarn, delta=1, draws=2)
 
 
 def test_the_kernel_does_not_depend_on_the_offset() -> None:
     heads = headspan.open(tiny("llama")).heads()
-    near, far = (affinity.compute(heads, delta=delta, draws=2) for delta in (0, 7))
-    node, other = pairing_node(near, "OQ"), pairing_node(far, "OQ")
+    near, far = (headspan.affinity(heads, delta=delta, draws=2) for delta in (0, 7))
+    node, other = near["OQ"], far["OQ"]
     np.testing.assert_array_equal(node["projection_kernel"].values, other["projection_kernel"].values)
     assert np.nanmax(np.abs(node["composition_score"].values - other["composition_score"].values)) > 0.01
     assert (near.attrs["delta"], far.attrs["delta"]) == (0, 7)
 
 
-@pytest.mark.parametrize("null", ["haar", "anticausal"])
-@pytest.mark.parametrize("metric", ["pk", "cs"])
+@pytest.mark.parametrize("null", ["haar", "reverse"])
+@pytest.mark.parametrize("metric", ["projection_kernel", "composition_score"])
 def test_p_values_are_uniform_on_untrained_weights(metric: str, null: str) -> None:
     collected = []
     for seed in range(3):
-        result = affinity.compute(untrained(seed=seed), metrics=(metric,), draws=2)
-        collected += [edges(result, pairing, metric)[f"p_value_{null}"].to_numpy() for pairing in ("OQ", "OK", "OV")]
+        result = headspan.affinity(untrained(seed=seed), metrics=metric, draws=2)
+        collected += [edges(result, pairing, metric)[f"p_{null}"].to_numpy() for pairing in ("OQ", "OK", "OV")]
     p_values = np.concatenate(collected)
     assert len(p_values) == 3 * 3 * 15 * 36
     # Pairs share heads, so the effective sample is smaller than the count; a wrong law is off by far more than this.
@@ -193,15 +193,14 @@ def test_p_values_are_uniform_on_untrained_weights(metric: str, null: str) -> No
 def test_the_direction_test_is_uniform_on_untrained_weights_and_sees_a_direction() -> None:
     p_values = []
     for seed in range(20):
-        node = pairing_node(
-            affinity.compute(untrained(layers=5, heads=2, d_model=40, seed=seed), pairings="OK", draws=2), "OK"
-        )
-        p_values.append(float(node["direction_p_value"].sel(metric="pk")))
+        heads = untrained(layers=5, heads=2, d_model=40, seed=seed)
+        node = headspan.affinity(heads, pairings="OK", draws=2)["OK"]
+        p_values.append(float(node.projection_kernel_direction_p))
     assert stats.kstest(p_values, "uniform").pvalue > 0.01
     heads = planted([((0, 0), (1, 0)), ((1, 1), (2, 1)), ((2, 2), (3, 2)), ((3, 3), (4, 3)), ((4, 4), (5, 4))])
-    node = pairing_node(affinity.compute(heads, pairings="OK", draws=2), "OK")
-    assert float(node["direction"].sel(metric="pk")) > 0
-    assert float(node["direction_p_value"].sel(metric="pk")) < 0.02
+    node = headspan.affinity(heads, pairings="OK", draws=2)["OK"]
+    assert float(node.projection_kernel_direction) > 0
+    assert float(node.projection_kernel_direction_p) < 0.02
 
 
 def planted(pairs: list[tuple[tuple[int, int], tuple[int, int]]], role: str = "k_proj") -> Heads:
@@ -218,34 +217,35 @@ def planted(pairs: list[tuple[tuple[int, int], tuple[int, int]]], role: str = "k
 
 def test_planted_pairs_are_found_under_every_null() -> None:
     pairs = [((0, 1), (3, 2)), ((1, 0), (2, 5)), ((2, 4), (5, 0))]
-    result = affinity.compute(planted(pairs), draws=2)
+    result = headspan.affinity(planted(pairs), draws=2)
     names = {(f"L{s[0]}H{s[1]}", f"L{d[0]}H{d[1]}") for s, d in pairs}
-    top = top_edges(result, "OK", "pk", 3)
+    top = edges(result, "OK", top=3)
     assert set(zip(top["src"], top["dst"], strict=True)) == names
     assert (top["score"] > 8 - 1e-9).all()
-    assert (top["q_value_haar"] < 1e-10).all()
-    assert (top["p_value_anticausal"] < 0.06).all()
-    best = top_edges(result, "OK", "cs", 3)
+    assert (top["q_haar"] < 1e-10).all()
+    assert (top["p_reverse"] < 0.06).all()
+    best = edges(result, "OK", "composition_score", 3)
     assert set(zip(best["src"], best["dst"], strict=True)) == names
-    assert (best["q_value_haar"] < 1e-3).all()
-    others = edges(result, "OQ", "pk")
-    assert (others["q_value_haar"] < 0.05).mean() < 0.02
+    assert (best["q_haar"] < 1e-3).all()
+    others = edges(result, "OQ")
+    assert (others["q_haar"] < 0.05).mean() < 0.02
 
 
-def test_a_role_paired_with_itself_has_no_anticausal_null() -> None:
-    node = pairing_node(affinity.compute(untrained(layers=3), pairings="QQ", draws=2), "QQ")
-    assert np.isnan(node["p_value"].sel(null="anticausal").values).all()
-    assert np.isnan(node["direction_p_value"].values).all()
-    assert not np.isnan(node["p_value"].sel(null="haar", metric="pk").values).all()
+def test_a_role_paired_with_itself_has_no_reverse_null() -> None:
+    node = headspan.affinity(untrained(layers=3), pairings="QQ", draws=2).dataset("QQ")
+    for part in ("null", "null_sd", "z", "p", "q"):
+        assert np.isnan(node[f"projection_kernel_{part}"].sel(null="reverse").values).all()
+        assert not np.isnan(node[f"projection_kernel_{part}"].sel(null="haar").values).all()
+    assert np.isnan(node["projection_kernel_direction_p"])
 
 
 def test_grouped_models_count_each_kv_head_once(stories: Path) -> None:
-    result = affinity.compute(headspan.open(stories).heads(), draws=2)
-    assert pairing_node(result, "OQ").sizes["dst_head"] == 8
+    result = headspan.affinity(headspan.open(stories).heads(), draws=2)
+    assert result["OQ"].sizes["dst"] == 5 * 8
     for pairing in ("OK", "OV"):
-        node = pairing_node(result, pairing)
-        assert node.sizes["dst_head"] == 4
-        assert int(node["n_pairs"].sel(metric="pk")) == 10 * 8 * 4
+        node = result[pairing]
+        assert node.sizes["dst"] == 5 * 4
+        assert int(node.n_pairs) == int(node.projection_kernel_n_pairs) == 10 * 8 * 4
         assert set(edges(result, pairing)["dst"].str[2]) == {"K"}
     assert set(edges(result, "OQ")["dst"].str[2]) == {"H"}
 
@@ -255,8 +255,8 @@ def test_a_zero_head_is_undefined_and_flagged() -> None:
     with torch.no_grad():
         model.h[0].attn.c_proj.weight.view(3, 8, 24)[1] = 0
         model.h[1].attn.c_attn.weight.view(24, 3, 3, 8)[:, 1, 2] = 0
-    result = affinity.compute(headspan.open(model).heads(), draws=2)
-    node = pairing_node(result, "OK")
+    result = headspan.affinity(headspan.open(model).heads(), draws=2)
+    node = result.grid("OK")
     assert node["src_rank"].values.tolist() == [[8, 0, 8], [8, 8, 8]]
     assert node["dst_rank"].values.tolist() == [[8, 8, 8], [8, 8, 0]]
     for name in ("projection_kernel", "composition_score", "normalized_kernel"):
@@ -264,7 +264,7 @@ def test_a_zero_head_is_undefined_and_flagged() -> None:
         assert np.isnan(values[1]).all()
         assert np.isnan(values[:, 2]).all()
         assert not np.isnan(values[[0, 2]][:, :2]).any()
-    assert int(node["n_pairs"].sel(metric="pk")) == 4
+    assert int(node["n_pairs"]) == 4
     assert len(edges(result, "OK")) == 4
 
 
@@ -273,10 +273,12 @@ def test_a_rank_deficient_head_counts_with_its_true_dimension() -> None:
     with torch.no_grad():
         W = model.h[1].attn.c_attn.weight.view(24, 3, 3, 8)
         W[:, 1, 0, 4:] = W[:, 1, 0, :4]
-    node = pairing_node(affinity.compute(headspan.open(model).heads(), draws=2), "OK")
-    assert node["dst_rank"].values[1].tolist() == [4, 8, 8]
-    kernel, normalised = node["projection_kernel"].values[0, 0, 1, 0], node["normalized_kernel"].values[0, 0, 1, 0]
-    assert normalised == pytest.approx(kernel / (8 * 4) ** 0.5)
+    node = headspan.affinity(headspan.open(model).heads(), draws=2).dataset("OK")
+    assert node["dst_rank"].sel(dst=["L1H0", "L1H1", "L1H2"]).values.tolist() == [4, 8, 8]
+    pair = node.sel(src="L0H0", dst="L1H0", null="haar")
+    assert float(pair["normalized_kernel"]) == pytest.approx(float(pair["projection_kernel"]) / (8 * 4) ** 0.5)
+    assert float(pair["projection_kernel_null"]) == pytest.approx(8 * 4 / 24)
+    assert float(node["projection_kernel_mean_null"]) == pytest.approx(8 * 8 / 24)
 
 
 def test_duplicate_heads_and_full_width_heads_reach_the_limit() -> None:
@@ -285,40 +287,116 @@ def test_duplicate_heads_and_full_width_heads_reach_the_limit() -> None:
     for layer in (0, 1):
         state |= {f"h.{layer}.attn.c_attn.weight": torch.randn(6, 18), f"h.{layer}.attn.c_attn.bias": torch.zeros(18)}
         state |= {f"h.{layer}.attn.c_proj.weight": torch.randn(6, 6), f"h.{layer}.attn.c_proj.bias": torch.zeros(6)}
-    node = pairing_node(affinity.compute(headspan.open((state, config)).heads(), draws=2), "OQ")
-    assert float(node["projection_kernel"][0, 0, 1, 0]) == pytest.approx(6.0)
-    assert float(node["p_value"].sel(metric="pk", null="haar")[0, 0, 1, 0]) == 1.0
+    pair = headspan.affinity(headspan.open((state, config)), draws=2).dataset("OQ").sel(src="L0H0", dst="L1H0")
+    assert float(pair["projection_kernel"]) == pytest.approx(6.0)
+    assert float(pair["projection_kernel_p"].sel(null="haar")) == 1.0
+    assert np.isnan(pair["projection_kernel_z"].sel(null="haar"))
 
 
 def test_requests_that_make_no_sense_are_refused() -> None:
     heads = untrained(layers=2)
+    with pytest.raises(UnsupportedModel, match="needs at least 2 layers; this model has 1"):
+        headspan.affinity(untrained(layers=1))
     with pytest.raises(DegenerateSubspace, match="nothing composes: there is only one layer"):
-        affinity.compute(untrained(layers=1))
-    with pytest.raises(ShapeError, match="'OX' is not a pairing; write a source and a destination role"):
-        affinity.compute(heads, pairings="OQ,OX")
-    with pytest.raises(ShapeError, match="unknown metric 'kernel'; metrics are pk and cs"):
-        affinity.compute(heads, metrics=("kernel",))
-    result = affinity.compute(heads, pairings="QQ", draws=2)
-    with pytest.raises(ShapeError, match="pairing OK was not computed; this result holds QQ"):
+        headspan.affinity(headspan.open("demo").heads(layers=[1]))
+    result = headspan.affinity(heads, pairings="QQ", draws=2)
+    with pytest.raises(ArgumentError, match="pairing 'OK' was not computed; this result has QQ"):
         edges(result, "OK")
-    with pytest.raises(ShapeError, match="pairing QQ has no cs"):
+    with pytest.raises(ArgumentError, match="metric 'composition_score' was not computed for QQ"):
         edges(result, "QQ", "cs")
-    with pytest.raises(ShapeError, match="top = 0 asks for no pair"):
-        top_edges(result, "QQ", top=0)
-    assert len(top_edges(result, "QQ", top=10**6)) == 36
+    with pytest.raises(ArgumentError, match="n = 0 asks for no row"):
+        result.top(0)
+    assert len(result.top(10**6)) == 36
+
+
+CONTRADICTIONS = [
+    ({"pairings": "OQ,OX"}, "'OX' is not a pairing; write a source and a destination role"),
+    ({"metrics": "foo"}, "metrics='foo' is unknown; metrics are projection_kernel, composition_score"),
+    ({"metrics": ()}, r"metrics=\(\) is unknown"),
+    ({"null": "anticausal"}, "null='anticausal' is unknown; nulls are haar, reverse"),
+    ({"algorithm": "magic"}, "algorithm='magic' is unknown; algorithms are auto, exact, gram, projector, sketch"),
+    ({"metrics": "cs", "labels": "2601.10266"}, "labels='2601.10266' are looked for among the hubs, which need"),
+    ({"pairings": "QQ", "labels": "ioi"}, "labels='ioi' are looked for among the hubs, which need"),
+    ({"metrics": "cs", "pairings": "QQ"}, "exists for the pairings OQ, OK, OV"),
+    ({"algorithm": "sketch", "metrics": "cs"}, "goes without metrics='composition_score'"),
+    ({"algorithm": "sketch", "labels": "ioi"}, "goes without labels"),
+    ({"algorithm": "sketch", "null": "reverse"}, "has no reverse null"),
+    ({"top": 0}, "top=0, .*needed are top >= 1"),
+    ({"draws": 0}, "draws=0: needed are .* draws >= 1"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), CONTRADICTIONS, ids=[str(options) for options, _ in CONTRADICTIONS])
+def test_wrong_choices_are_refused_before_the_model_is_opened(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        headspan.affinity("nowhere/to/be/found", **options)
+
+
+def test_labels_that_do_not_fit_are_refused_before_a_weight_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = untrained(layers=2)
+
+    def read(*_: object, **__: object) -> None:
+        raise AssertionError("a weight was read")
+
+    monkeypatch.setattr(Heads, "blocks", read)
+    monkeypatch.setattr(Heads, "layer", read)
+    with pytest.raises(HeadspanError, match="labels 'ioi' are for another model"):
+        headspan.affinity(heads, labels="ioi")
+
+
+def test_a_result_is_read_by_label_and_ranked() -> None:
+    aff = headspan.affinity("demo", pairings="OK", draws=2)
+    kernel = aff["OK"].projection_kernel
+    assert float(kernel.sel(src="L0H3", dst="L1H6")) == float(kernel.sel(src="0.3", dst=(1, 6))) == float(kernel.max())
+    assert set(kernel.attrs) == {"long_name", "range", "null", "formula", "reference"}
+    best = aff.top(5)
+    assert list(best.columns) == ["src", "dst", "score", "expected", "z", "p", "q"]
+    assert best["expected"].tolist() == pytest.approx([16 * 16 / 128] * 5)
+    assert headspan.affinity("demo", draws=2).top(1).columns[0] == "pairing"
+    by_z = aff.top(3, pairing="OK", metric="cs", by="z", null="reverse")
+    assert by_z["z"].is_monotonic_decreasing
+    assert np.isnan(kernel.sel(src="L1H0", dst="L0H0"))
+
+
+def test_expected_values_of_a_pair_are_those_of_its_null() -> None:
+    """Haar: mean pq/d. Reverse: mean and standard deviation of pairs in reverse order, equally many layers apart."""
+    heads = untrained(layers=4, heads=3)
+    for null in ("haar", "reverse"):
+        node = headspan.affinity(heads, null=null, pairings="OV", draws=2).dataset("OV")
+        assert node["null"].values[0] == null
+    pair = node.sel(src="L1H2", dst="L3H0")
+    apart = [(f"L{layer + 2}H{a}", f"L{layer}H{b}") for layer in (0, 1) for a in range(3) for b in range(3)]
+    for metric in ("projection_kernel", "composition_score"):
+        drawn = np.array([float(node[f"{metric}_reverse"].sel(src=src, dst=dst)) for src, dst in apart])
+        score, here = float(pair[metric]), {part: pair[f"{metric}_{part}"] for part in ("null", "null_sd", "z", "p")}
+        assert float(here["null"].sel(null="reverse")) == pytest.approx(drawn.mean())
+        assert float(here["null_sd"].sel(null="reverse")) == pytest.approx(drawn.std())
+        assert float(here["p"].sel(null="reverse")) == pytest.approx((1 + (drawn >= score).sum()) / (1 + len(drawn)))
+        for name in ("haar", "reverse"):
+            mean, sd = (float(here[part].sel(null=name)) for part in ("null", "null_sd"))
+            assert float(here["z"].sel(null=name)) == pytest.approx((score - mean) / sd)
+    assert float(pair["projection_kernel_null"].sel(null="haar")) == pytest.approx(8 * 8 / 96)
+
+
+@pytest.mark.parametrize("metric", ["projection_kernel", "composition_score"])
+def test_z_is_standard_on_untrained_weights(metric: str) -> None:
+    z = headspan.affinity(untrained(), metrics=metric, draws=2)["OK"][f"{metric}_z"].sel(null="haar").values
+    z = z[~np.isnan(z)]
+    assert abs(z.mean()) < 0.1
+    assert abs(z.std() - 1) < 0.1
 
 
 def test_float32_agrees_with_float64() -> None:
     heads = untrained()
-    fine, coarse = (affinity.compute(heads, precision=p, draws=2) for p in ("float64", "float32"))
+    fine, coarse = (headspan.affinity(heads, dtype=p, draws=2) for p in ("float64", "float32"))
     for pairing in ("OQ", "OK", "OV"):
         for name, tolerance in (("projection_kernel", 2e-5), ("composition_score", 2e-6)):
-            a, b = (pairing_node(result, pairing)[name].values for result in (fine, coarse))
+            a, b = (result[pairing][name].values for result in (fine, coarse))
             np.testing.assert_allclose(a, b, atol=tolerance)
 
 
 def test_provenance_travels_with_the_result() -> None:
-    result = affinity.compute(untrained(layers=2), draws=2, seed=5)
+    result = headspan.affinity(untrained(layers=2), draws=2, seed=5)
     for name in ("model", "file_hash", "fold", "dtype", "headspan_version", "seed", "delta", "tolerance", "lens"):
         assert name in result.attrs
     assert result.attrs["seed"] == 5

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-import xarray as xr
-from headspan.findings import findings_of
-from headspan.lenses.affinity.certifying import Question, candidates, helpful_width
-from headspan.lenses.affinity.edges import edges, top_edges
-from headspan.lenses.affinity.hubs import hub_scores
-from headspan.lenses.affinity.tables import as_json, table
 
 import headspan
-from headspan.errors import DegenerateSubspace, MemoryBudgetError, ShapeError
-from headspan.lenses import affinity, similarity
-from headspan.lenses.affinity import sketch
+from headspan.errors import ArgumentError, DegenerateSubspace, MemoryBudgetError
+from headspan.lenses.affinity import costs
 from headspan.lenses.affinity.costs import EXACT_OPERATIONS, affinity_plan
-from headspan.lenses.affinity.figures import figures
+from headspan.lenses.affinity.estimates import Question, candidates, helpful_width
+from headspan.lenses.affinity.wiring import edges
+from headspan.result import Result
 
 PAIRINGS = ("OQ", "OK", "OV")
 WIDE = {
@@ -38,43 +35,47 @@ def planted() -> headspan.Checkpoint:
 
 
 @pytest.fixture(scope="module")
-def exact(planted: headspan.Checkpoint) -> xr.DataTree:
-    return affinity.compute(planted.heads())
+def exact(planted: headspan.Checkpoint) -> Result:
+    return headspan.affinity(planted)
 
 
 @pytest.fixture(scope="module")
-def sketched(planted: headspan.Checkpoint) -> xr.DataTree:
-    return sketch.compute(planted.heads(), top=4, seed=1)
+def sketched(planted: headspan.Checkpoint) -> Result:
+    return headspan.affinity(planted, algorithm="sketch", top=4, seed=1)
 
 
-def pairs(result: xr.DataTree, pairing: str, top: int) -> list[tuple[str, str]]:
-    found = top_edges(result, pairing, top=top)
+def pairs(result: Result, pairing: str, top: int) -> list[tuple[str, str]]:
+    found = result.top(top, pairing=pairing)
     return list(zip(found["src"], found["dst"], strict=True))
 
 
 @pytest.mark.parametrize("algorithm", ["gram", "projector"])
-def test_spilled_scores_are_those_made_in_memory(
-    planted: headspan.Checkpoint, exact: xr.DataTree, algorithm: str
-) -> None:
-    spilled = affinity.compute(planted.heads(), memory="9MB", algorithm=algorithm)
+def test_spilled_scores_are_those_made_in_memory(planted: headspan.Checkpoint, exact: Result, algorithm: str) -> None:
+    spilled = headspan.affinity(planted, memory="9MB", algorithm=algorithm)
     assert spilled.attrs["scratch_bytes"] > 0
     assert exact.attrs["scratch_bytes"] == 0
     for pairing in PAIRINGS:
-        for name in ("projection_kernel", "composition_score", "p_value", "src_rank", "mean"):
+        for name in (
+            "projection_kernel",
+            "composition_score",
+            "projection_kernel_p",
+            "src_rank",
+            "composition_score_mean",
+        ):
             np.testing.assert_allclose(spilled[pairing][name], exact[pairing][name], rtol=1e-7, atol=1e-12)
 
 
 def test_all_sixteen_pairings_spill_too(planted: headspan.Checkpoint) -> None:
     heads = planted.heads(layers=range(3))
-    spilled = affinity.compute(heads, pairings="all", metrics=("pk",), memory="6MB", draws=2)
-    whole = affinity.compute(heads, pairings="all", metrics=("pk",), draws=2)
+    spilled = headspan.affinity(heads, pairings="all", metrics="pk", memory="6MB", draws=2)
+    whole = headspan.affinity(heads, pairings="all", metrics="pk", draws=2)
     assert spilled.attrs["scratch_bytes"] > 0
-    for pairing in whole.children:
+    for pairing in whole.data.children:
         np.testing.assert_allclose(spilled[pairing]["projection_kernel"], whole[pairing]["projection_kernel"])
 
 
-def test_single_precision_says_what_it_cost(planted: headspan.Checkpoint, exact: xr.DataTree) -> None:
-    single = affinity.compute(planted.heads(), metrics=("pk",), precision="float32", draws=2)
+def test_single_precision_says_what_it_cost(planted: headspan.Checkpoint, exact: Result) -> None:
+    single = headspan.affinity(planted, metrics="pk", dtype="float32", draws=2)
     real = max(float(np.abs(single[p]["projection_kernel"] - exact[p]["projection_kernel"]).max()) for p in PAIRINGS)
     assert 0 < single.attrs["float32_error"] < 1e-4
     assert real < 20 * single.attrs["float32_error"]
@@ -83,12 +84,12 @@ def test_single_precision_says_what_it_cost(planted: headspan.Checkpoint, exact:
 
 def test_wide_models_are_computed_in_single_precision_unless_told() -> None:
     heads = headspan.synthetic(WIDE).heads()
-    assert affinity.compute(heads, draws=2).attrs["dtype"] == "float32"
-    assert affinity.compute(heads, draws=2, precision="float64").attrs["dtype"] == "float64"
+    assert headspan.affinity(heads, draws=2).attrs["dtype"] == "float32"
+    assert headspan.affinity(heads, draws=2, dtype="float64").attrs["dtype"] == "float64"
 
 
 def test_similarity_of_wide_models_says_what_single_precision_cost() -> None:
-    result = similarity.compute(headspan.synthetic(WIDE).heads(), across_layers=False, maps=False)
+    result = headspan.similarity(headspan.synthetic(WIDE), across_layers=False, maps=False)
     assert result.attrs["computed_in"] == "float32"
     assert 0 < result.attrs["float32_error"] < 1e-4
 
@@ -96,83 +97,90 @@ def test_similarity_of_wide_models_says_what_single_precision_cost() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_sketched_top_is_the_exact_top(seed: int) -> None:
     checkpoint = headspan.synthetic("tiny", planted=5, seed=seed, layers=6, strength=7)
-    found = sketch.compute(checkpoint.heads(), top=5, seed=seed + 10)
-    whole = affinity.compute(checkpoint.heads(), metrics=("pk",), draws=2)
+    found = headspan.affinity(checkpoint, algorithm="sketch", top=5, seed=seed + 10)
+    whole = headspan.affinity(checkpoint, metrics="pk", draws=2)
     for pairing in PAIRINGS:
-        assert found[pairing].attrs["certified"] == 5
+        assert int(found[pairing].certified) == 5
         assert pairs(found, pairing, 5) == pairs(whole, pairing, 5)
         np.testing.assert_allclose(edges(found, pairing, top=5)["score"], edges(whole, pairing, top=5)["score"])
 
 
 def test_a_sketch_finds_all_planted_pairs_and_says_how_sure_it_is(
-    planted: headspan.Checkpoint, sketched: xr.DataTree
+    planted: headspan.Checkpoint, sketched: Result
 ) -> None:
     for pairing in PAIRINGS:
         wanted = {(str(p.src), str(p.dst)) for p in planted.store.planted if p.pairing == pairing}  # type: ignore[attr-defined]
         assert set(pairs(sketched, pairing, 4)) == wanted
-        about = sketched[pairing].attrs
-        assert about["certified"] == 4
-        assert about["verified"] == sketched[pairing].sizes["pair"]
+        about = sketched[pairing]
+        assert int(about.certified) == 4
+        assert int(about.verified) == about["top"].sizes["pair"]
     assert sketched.attrs["confidence"] == 0.99
     assert sketched.attrs["algorithm"] == "sketch"
 
 
 def test_estimates_lie_within_their_errors_and_means_over_heads_near_the_true_ones(
-    sketched: xr.DataTree, exact: xr.DataTree
+    sketched: Result, exact: Result
 ) -> None:
     for pairing in PAIRINGS:
-        node, whole = sketched[pairing], exact[pairing]["projection_kernel"]
+        node, whole = sketched[f"{pairing}/top"], exact.grid(pairing)["projection_kernel"]
+        outgoing = sketched.grid(f"{pairing}/heads")["outgoing"]
         z = (node["estimate"] - node["projection_kernel"]) / node["standard_error"]
         assert float(np.abs(z).max()) < 6
         true = whole.mean(("dst_layer", "dst_head"))[:-1]
-        assert float(np.abs(node["outgoing"][:-1] - true).mean()) < 0.25
-        assert np.isnan(node["outgoing"][-1]).all()
+        assert float(np.abs(outgoing[:-1] - true).mean()) < 0.25
+        assert np.isnan(outgoing[-1]).all()
 
 
-def test_q_values_of_a_sketch_are_no_lower_than_those_of_all_pairs(sketched: xr.DataTree, exact: xr.DataTree) -> None:
+def test_q_values_of_a_sketch_are_no_lower_than_those_of_all_pairs(sketched: Result, exact: Result) -> None:
     for pairing in PAIRINGS:
         some, whole = edges(sketched, pairing, top=4), edges(exact, pairing, top=4)
-        np.testing.assert_allclose(some["p_value_haar"], whole["p_value_haar"], rtol=1e-6)
-        assert (some["q_value_haar"] >= whole["q_value_haar"] * (1 - 1e-9)).all()
-        assert some["q_value_anticausal"].isna().all()
+        for name in ("p_haar", "null_haar", "z_haar"):
+            np.testing.assert_allclose(some[name], whole[name], rtol=1e-6)
+        assert (some["q_haar"] >= whole["q_haar"] * (1 - 1e-9)).all()
+        assert "q_reverse" not in some
 
 
-def test_a_sketch_spills_to_a_scratch_file_too(planted: headspan.Checkpoint, sketched: xr.DataTree) -> None:
-    small = sketch.compute(planted.heads(), top=4, seed=1, memory="8MB")
+def test_a_sketch_spills_to_a_scratch_file_too(planted: headspan.Checkpoint, sketched: Result) -> None:
+    small = headspan.affinity(planted, algorithm="sketch", top=4, seed=1, memory="8MB")
     for pairing in PAIRINGS:
         assert pairs(small, pairing, 4) == pairs(sketched, pairing, 4)
 
 
 def test_random_weights_have_no_top_to_certify() -> None:
-    found = sketch.compute(headspan.synthetic("gpt2", layers=4, planted=1, seed=1).heads(), top=5)
+    found = headspan.affinity(headspan.synthetic("gpt2", layers=4, planted=1, seed=1), algorithm="sketch", top=5)
     for pairing in PAIRINGS:
-        assert found[pairing].attrs["certified"] == 1
-    statements = " ".join(finding.statement for finding in findings_of("affinity", found))
+        assert int(found[pairing].certified) == 1
+    statements = " ".join(finding.statement for finding in found.findings)
     assert "The 1 strongest pairs" in statements
     assert "5 were asked for" in statements
 
 
 def test_a_sketch_too_narrow_grows() -> None:
     checkpoint = headspan.synthetic("gpt2", layers=4, planted=6, strength=14, seed=1)
-    found = sketch.compute(checkpoint.heads(), top=6, width=48)
+    found = headspan.affinity(checkpoint, algorithm="sketch", top=6, width=48)
     assert found.attrs["sketch_width"] > 48
-    assert all(found[pairing].attrs["certified"] == 6 for pairing in PAIRINGS)
+    assert all(int(found[pairing].certified) == 6 for pairing in PAIRINGS)
 
 
-def test_results_of_a_sketch_go_wherever_others_go(sketched: xr.DataTree) -> None:
-    assert set(figures(sketched)) >= {"Wiring diagram", "Wiring around an ellipse"}
-    assert "All pairs" not in figures(sketched)
-    assert len(table(sketched)) == sum(sketched[pairing].sizes["pair"] for pairing in PAIRINGS)
-    assert as_json(sketched, 3)["pairings"]["OQ"]["pk"]["n_pairs"] == 8 * 8 * 15
-    assert as_json(sketched)["pairings"]["OQ"]["cs"] is None
-    assert hub_scores(sketched)["score"].shape == (6, 8)
-    statements = [finding.statement for finding in findings_of("affinity", sketched)]
+def test_results_of_a_sketch_go_wherever_others_go(sketched: Result, tmp_path: Path) -> None:
+    assert set(sketched.figures) >= {"Wiring diagram", "Wiring around an ellipse"}
+    assert "All pairs" not in sketched.figures
+    assert len(sketched.table()) == sum(sketched[f"{pairing}/top"].sizes["pair"] for pairing in PAIRINGS)
+    assert list(sketched.top(3).columns) == ["pairing", "src", "dst", "score", "expected", "z", "p", "q"]
+    document = sketched.to_json(top=3)
+    assert document["pairings"]["OQ"]["projection_kernel_n_pairs"] == 8 * 8 * 15
+    assert "composition_score_mean" not in document["pairings"]["OQ"]
+    assert len(document["pairs"]) == 3 * 3
+    assert sketched["hub_score"].shape == (6 * 8,)
+    again = headspan.load(sketched.save(tmp_path / "sketch.nc"))
+    assert again.top(5).equals(sketched.top(5))
+    statements = [finding.statement for finding in sketched.findings]
     assert any("are exact with confidence 99%" in statement for statement in statements)
 
 
-def test_findings_say_which_algorithm_ran(sketched: xr.DataTree, exact: xr.DataTree) -> None:
+def test_findings_say_which_algorithm_ran(sketched: Result, exact: Result) -> None:
     for result, words in ((sketched, "sketched and then verified"), (exact, "by inner products of projectors")):
-        assert any(words in finding.evidence for finding in findings_of("affinity", result))
+        assert any(words in finding.evidence for finding in result.findings)
 
 
 def question(table: torch.Tensor, exact: dict[tuple[int, int], float], **changes: int) -> Question:
@@ -223,23 +231,35 @@ def test_operations_are_counted_as_documented() -> None:
         ({"pairings": "QK"}, "scores the pairings OQ, OK, OV"),
         ({"top": 0}, "top >= 1"),
         ({"confidence": 1.0}, "0 < confidence < 1"),
-        ({"width": 1}, "2 <= width <= 256"),
+        ({"width": 1}, "2 <= width <= d_model"),
+        ({"width": 257}, "2 <= width <= 256"),
     ],
 )
 def test_what_a_sketch_cannot_do_is_refused(
     planted: headspan.Checkpoint, options: dict[str, object], problem: str
 ) -> None:
-    with pytest.raises(ShapeError, match=problem):
-        sketch.compute(planted.heads(), **options)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=problem):
+        headspan.affinity(planted, algorithm="sketch", **options)  # type: ignore[arg-type]
 
 
 def test_one_layer_has_nothing_to_sketch(planted: headspan.Checkpoint) -> None:
     with pytest.raises(DegenerateSubspace, match="only one layer"):
-        sketch.compute(planted.heads(layers=[0]))
+        headspan.affinity(planted.heads(layers=[0]), algorithm="sketch")
 
 
 def test_an_unknown_algorithm_and_a_budget_for_nothing_are_refused(planted: headspan.Checkpoint) -> None:
-    with pytest.raises(ShapeError, match="algorithm 'magic' is unknown"):
-        affinity.compute(planted.heads(), algorithm="magic")
+    with pytest.raises(ArgumentError, match="algorithm='magic' is unknown"):
+        headspan.affinity(planted, algorithm="magic")
     with pytest.raises(MemoryBudgetError, match=r"raise"):
-        affinity.compute(planted.heads(), memory="100kB")
+        headspan.affinity(planted, memory="100kB")
+
+
+def test_what_a_sketch_cannot_do_is_refused_where_it_would_be_chosen(
+    planted: headspan.Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(costs, "EXACT_OPERATIONS", 1.0)
+    assert headspan.affinity(planted, draws=2).attrs["algorithm"] == "sketch"
+    with pytest.raises(ArgumentError, match="it has no reverse null; ask for algorithm='exact'"):
+        headspan.affinity(planted, null="reverse")
+    exact = headspan.affinity(planted, null="reverse", algorithm="exact", draws=2)
+    assert exact.attrs["algorithm"] == "projector"

@@ -32,7 +32,7 @@ from headspan.lenses.attention.states import (
 )
 from headspan.result import Result
 from headspan.runtime import RunnableModel, encoded, forward, open_runnable
-from headspan.runtime.divergence import row_entropy
+from headspan.runtime.forward_pass import row_entropy
 from tests.unit.running_models import TEXT, fresh, running
 
 N = 7

@@ -14,8 +14,7 @@ import pytest
 import typer
 
 import headspan
-from headspan.cli.delivery import Delivery
-from headspan.cli.figure_files import ImageFiles
+from headspan.cli.delivery import Delivery, ImageFiles
 from headspan.cli.main import app
 from headspan.command import Rows
 from headspan.errors import HeadspanError

@@ -140,7 +140,7 @@ def test_a_text_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 def test_affinity_uses_detected_labels() -> None:
     document = json.loads(run("affinity", "demo", "--labels", "detected", "--json"))
-    assert document["labels"]["source"].startswith("detected on repeated random tokens")
+    assert document["provenance"]["labels"].startswith("detected on repeated random tokens")
     assert {row["target"] for row in document["detection"]} >= {"previous_token", "induction", "any class"}
 
 

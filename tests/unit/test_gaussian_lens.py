@@ -19,9 +19,9 @@ from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.logits import queries_or_keys
 from headspan.lenses.gaussian import gaussian, measurement
-from headspan.lenses.gaussian.agreement import explained, size_ratio, slope
-from headspan.lenses.gaussian.information import information_at, leading_components
+from headspan.lenses.gaussian.entropy import information_at, leading_components
 from headspan.lenses.gaussian.pairs import QueriesAndKeys, fitted
+from headspan.lenses.gaussian.prediction import explained, size_ratio, slope
 from headspan.lenses.gaussian.schema import PAIRS
 from headspan.lenses.gaussian.sequences import Reads
 from headspan.lenses.run import labeled_result

@@ -24,7 +24,7 @@ from headspan.lenses.intervene.settings import parsed_grid, parsed_removal, sett
 from headspan.result import Result
 from headspan.runtime import RunnableModel, encoded, forward, open_runnable
 from headspan.runtime.detectors import repeated_tokens
-from headspan.runtime.divergence import full_logs, js_rows, kl_rows
+from headspan.runtime.forward_pass import full_logs, js_rows, kl_rows
 from headspan.runtime.interventions import (
     AblatedHeads,
     ScaledLogits,

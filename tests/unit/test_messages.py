@@ -12,7 +12,7 @@ from headspan.lenses.validate.cause import causal_effects, rankings
 from headspan.lenses.validate.selection import Pair
 from headspan.runtime import Forward, RunnableModel, forward, open_runnable
 from headspan.runtime.interventions import Edits, head_space, intervened
-from headspan.runtime.interventions.head_parameters import head_slice, head_weight
+from headspan.runtime.interventions.edits import head_slice, head_weight
 from headspan.runtime.interventions.messages import (
     NormedStream,
     WithoutMessage,

@@ -1,4 +1,4 @@
-"""Precision-recall curves of classes, cosines beside attention, the ledger as a page: each against its numbers."""
+"""Cosines beside attention, the ledger as a page: each against its numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score
 from typer.testing import CliRunner
 
 import headspan
@@ -14,37 +13,7 @@ from headspan.cli.main import app
 from headspan.explorer.claims_page import claims_page
 from headspan.ledger import Examination, ledger
 from headspan.ledger.figures import claims_by_document, figures
-from headspan.lenses import affinity
-from headspan.lenses.affinity.class_curves import ANY, class_curves
-from headspan.lenses.affinity.figures import figures as affinity_figures
 from tests.unit.running_models import TEXT, running
-from tests.unit.test_drift import gpt2
-
-
-def test_curves_of_classes_are_those_of_their_heads_largest_affinity() -> None:
-    result = affinity.compute(gpt2(), metrics=("pk",))
-    classes = {"L0H0": "a", "L1H2": "a", "L1H0": "b", "L9H9": "nowhere"}
-    by_target = {curve.target: curve for curve in class_curves(result, classes)}
-    assert set(by_target) == {"a", "b", ANY}
-    labels = [f"L{layer}H{head}" for layer in range(2) for head in range(3)]
-    largest = []
-    for label in labels:
-        layer, head = int(label[1]), int(label[3])
-        sides = {"src_layer": layer, "src_head": head}, {"dst_layer": layer, "dst_head": head}
-        kernels = [result[p]["projection_kernel"].isel(side).values for p in ("OQ", "OK", "OV") for side in sides]
-        largest.append(max(np.nanmax(k) if not np.isnan(k).all() else -1 for k in kernels))
-    truth = [label in ("L0H0", "L1H2") for label in labels]
-    assert by_target["a"].average_precision == pytest.approx(average_precision_score(truth, largest))
-    assert by_target["a"].base_rate == pytest.approx(2 / 6)
-    assert by_target[ANY].base_rate == pytest.approx(3 / 6)
-
-
-def test_curves_are_drawn_where_there_are_classes() -> None:
-    result = affinity.compute(gpt2(), metrics=("pk",))
-    assert "Classes found by affinity" not in affinity_figures(result)
-    drawn = affinity_figures(result, {"L0H0": "<b>bold</b>"})["Classes found by affinity"]
-    assert drawn.data[0].name == "&lt;b&gt;bold&lt;/b&gt;"[:24]
-    np.testing.assert_allclose(drawn.data[0].y, class_curves(result, {"L0H0": "x"})[0].precision)
 
 
 @pytest.mark.parametrize("level", ["token", "word"])

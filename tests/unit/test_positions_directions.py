@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from headspan.lenses import positions
-from headspan.lenses.positions.context import offset_share, sinusoid_fits, sinusoidal_gram
-from headspan.lenses.positions.rows import row_statistics
-from headspan.lenses.positions.sparsity import sparsity_against_chance, sparsity_measures
+import headspan
+from headspan.lenses.positions.directions import offset_share, sinusoid_fits
+from headspan.lenses.positions.spectra import row_statistics
+from headspan.statistics.sparsity import sparsity_against_null, sparsity_measures
 from tests.unit.positions_models import CONTEXT, VOCAB, D, basis, gpt2, set_tables, tiny
 
 # Sparsity and sinusoids
@@ -24,15 +24,15 @@ def test_sparsity_of_a_vector_on_four_equal_coordinates_is_four() -> None:
     assert (even["participation"][0], even["gini"][0]) == (pytest.approx(16), pytest.approx(0, abs=1e-12))
 
 
-def test_sparsity_by_chance_is_that_of_random_directions() -> None:
+def test_sparsity_under_the_null_is_that_of_random_directions() -> None:
     d = 768
-    found = sparsity_against_chance(basis(5, d)[:, :200], seed=1)
-    assert found["participation_chance"][0] == pytest.approx((d + 2) / 3, rel=0.02)
-    assert found["gini_chance"][0] == pytest.approx(2 / np.pi, abs=0.005)
+    found = sparsity_against_null(basis(5, d)[:, :200], seed=1)
+    assert found["participation_null"][0] == pytest.approx((d + 2) / 3, rel=0.02)
+    assert found["gini_null"][0] == pytest.approx(2 / np.pi, abs=0.005)
     for name in ("participation", "coordinates_90", "gini"):
         standard_error = found[name].std() / np.sqrt(200)
-        assert abs(found[name].mean() - found[f"{name}_chance"][0]) < 4 * standard_error
-        assert 0.4 < found[f"{name}_p_value"].mean() < 0.6
+        assert abs(found[name].mean() - found[f"{name}_null"][0]) < 4 * standard_error
+        assert 0.4 < found[f"{name}_p"].mean() < 0.6
 
 
 def test_planted_sparse_position_directions_are_found_with_their_coordinates() -> None:
@@ -41,14 +41,14 @@ def test_planted_sparse_position_directions_are_found_with_their_coordinates() -
     P[:, chosen] = torch.randn(CONTEXT, len(chosen), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     E = torch.randn(VOCAB, D, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     E[:, chosen] *= 0.1
-    result = positions.compute(gpt2(set_tables(P, E)), k=6)
-    here = result.sel(centring="stored")
+    result = headspan.positions(gpt2(set_tables(P, E)), k=6)
+    here = result.dataset().sel(centering="stored")
     assert np.flatnonzero(here["coordinate_chosen"]).tolist() == chosen
     assert float(here["sparsity_coordinates_90"].max()) <= 6
-    assert float(here["sparsity_participation_p_value"].max()) < 0.001
+    assert float(here["sparsity_participation_p"].max()) < 0.001
     assert float(here["coordinate_energy"]) < 0.01
-    assert float(here["coordinate_energy_chance"]) == 6 / D
-    assert float(here["coordinate_energy_p_value"]) < 0.01
+    assert float(here["coordinate_energy_null"]) == 6 / D
+    assert float(here["coordinate_energy_p"]) < 0.01
 
 
 @pytest.mark.parametrize("frequency", [0.5, 1.0, 3.25, 17.0, 48.0])
@@ -75,7 +75,8 @@ def test_r2_of_noise_is_the_best_least_squares_fit() -> None:
 def test_the_gram_matrix_of_a_sinusoidal_table_has_its_closed_form_and_depends_on_offsets_alone() -> None:
     w, t = 10_000.0 ** -(np.arange(16) / 16), np.arange(60)[:, None]
     table = np.concatenate([np.sin(w * t), np.cos(w * t)], axis=1)
-    np.testing.assert_allclose(table @ table.T, sinusoidal_gram(w, 60), atol=1e-10)
+    gram = np.cos((t - t.T)[..., None] * w).sum(-1)
+    np.testing.assert_allclose(table @ table.T, gram, atol=1e-10)
     assert offset_share(table) == pytest.approx(1)
 
 
@@ -86,7 +87,7 @@ def test_offsets_explain_two_over_n_of_random_rows() -> None:
 
 
 def test_a_fixed_sinusoidal_table_counts_as_a_learned_one() -> None:
-    result = positions.compute(tiny("whisper", "encoder"))
+    result = headspan.positions(tiny("whisper", "encoder"))
     assert result.attrs["positions"] == "sinusoidal"
     assert result["table"].values.tolist() == ["P"]
 
@@ -109,7 +110,7 @@ def test_cosines_over_all_pairs_are_what_a_loop_gives() -> None:
 def test_normal_rows_are_a_sphere_within_four_standard_errors() -> None:
     found = row_statistics(torch.randn(2000, 64, dtype=torch.float64), None, 2**20, 0)
     assert abs(found["cosine_mean_z"]) < 4
-    assert found["cosine_sd"] == pytest.approx(found["cosine_sd_chance"], rel=0.01)
-    assert found["row_norm_variation"] == pytest.approx(found["row_norm_variation_chance"], rel=0.1)
-    assert np.abs(found["cosine_density"] - found["cosine_density_chance"]).max() < 0.15
-    assert found["cosine_density_chance"].sum() * 2 / 80 == pytest.approx(1)
+    assert found["cosine_sd"] == pytest.approx(found["cosine_sd_null"], rel=0.01)
+    assert found["row_norm_variation"] == pytest.approx(found["row_norm_variation_null"], rel=0.1)
+    assert np.abs(found["cosine_density"] - found["cosine_density_null"]).max() < 0.15
+    assert found["cosine_density_null"].sum() * 2 / 80 == pytest.approx(1)

@@ -1,4 +1,4 @@
-"""Every layer against the tables, and the logits of layer 0: definitions, chance, families."""
+"""Every layer against the tables, and the logits of layer 0: definitions, nulls, families."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import headspan
-from headspan.errors import HeadspanError, MissingTensor
-from headspan.heads.entry import first_read
-from headspan.lenses import obstacles, positions
-from headspan.lenses.positions.alignment import alignment
-from headspan.lenses.positions.layer_zero import TERMS, draw_sample, logit_shares
+from headspan.errors import ArgumentError, MissingTensor, UnsupportedModel
+from headspan.heads.embeddings import first_read
+from headspan.lenses.positions.layer_zero import draw_sample, logit_shares
+from headspan.lenses.positions.layers import alignment
+from headspan.lenses.positions.schema import TERMS
 from tests.families.proof import run
 from tests.families.tiny_models import CASES
 from tests.unit.positions_models import CONTEXT, D, basis, gpt2, made_of, set_tables, tiny
@@ -36,16 +36,16 @@ ADDED = (
 
 def test_alignment_is_the_share_of_the_norm_in_the_top_directions() -> None:
     heads = gpt2()
-    result = positions.compute(heads, k=5)
+    result = headspan.positions(heads, k=5)
     for name, table in (("P", heads.W_pos), ("E", heads.W_E)):
         V = torch.linalg.svd(table).Vh[:5].mT
         W_Q = torch.cat(list(heads.W_Q[1]), dim=1)
         expected = float((V.mT @ W_Q).square().sum() / W_Q.square().sum())
-        here = result.sel(layer=1, table=name)
+        here = result.dataset().sel(layer=1, table=name)
         assert float(here["alignment"].sel(matrix="Q")) == pytest.approx(expected)
         head = heads.W_O[1, 2].mT
         expected = float((V.mT @ head).square().sum() / head.square().sum())
-        assert float(here["head_alignment_O"].sel(head=2)) == pytest.approx(expected)
+        assert float(here["head_alignment_O"].sel(head="L1H2")) == pytest.approx(expected)
     W_in = heads.mlp(0).W_in[0]
     G, T = W_in @ W_in.mT, heads.W_E.mT @ heads.W_E
     expected = float((G * T).sum() / (G.trace() * T.trace()))
@@ -58,7 +58,7 @@ def test_alignment_does_not_see_the_order_of_heads_nor_a_scale() -> None:
             q, k, v = block.attn.c_attn.weight.split(D, dim=1)
             block.attn.c_attn.weight.copy_(torch.cat([3 * q.flip(1), k, v], dim=1))
 
-    one, other = positions.compute(gpt2(), samples=2), positions.compute(gpt2(change), samples=2)
+    one, other = headspan.positions(gpt2(), samples=2), headspan.positions(gpt2(change), samples=2)
     for name in ("alignment", "energy_alignment", "overlap", "corner"):
         np.testing.assert_allclose(one[name].sel(matrix="Q"), other[name].sel(matrix="Q"), rtol=1e-4)
 
@@ -71,30 +71,30 @@ def test_a_matrix_that_reads_only_top_position_directions_is_aligned_whole() -> 
         top = torch.as_tensor(B[:, :6] @ B[:, :6].T)
         model.h[0].mlp.c_fc.weight.copy_(top @ model.h[0].mlp.c_fc.weight)
 
-    here = positions.compute(gpt2(change)).sel(layer=0, matrix="in", table="P")
+    here = headspan.positions(gpt2(change)).dataset().sel(layer=0, matrix="in", table="P")
     assert float(here["alignment"]) == pytest.approx(1)
-    assert float(here["alignment_chance"]) == 6 / D
+    assert float(here["alignment_null"]) == pytest.approx(6 / D, rel=1e-12)
     assert float(here["alignment_log_p"]) < -50
     assert float(here["matrix_rank"]) == 6
 
 
-def test_alignment_of_random_rotations_has_its_chance_mean_and_uniform_p_values() -> None:
+def test_alignment_of_random_rotations_has_its_null_mean_and_uniform_p_values() -> None:
     rng, d, n = np.random.default_rng(0), 16, 400
     w, b = np.geomspace(1, 0.01, d), (np.arange(d) < 4).astype(float)
     w /= w.sum()
     rotations = np.linalg.qr(rng.standard_normal((n, d, d)))[0]
     found = alignment(rotations**2, np.tile(w, (n, 1)), b, d)
-    assert abs(found.value.mean() - 4 / d) < 4 * found.value.std() / np.sqrt(n)
-    assert abs(found.z.std() - 1) < 0.15
-    assert 0.02 < (np.exp(found.log_p) < 0.05).mean() < 0.09
+    assert abs(found[""].mean() - 4 / d) < 4 * found[""].std() / np.sqrt(n)
+    assert abs(found["_z"].std() - 1) < 0.15
+    assert 0.02 < (np.exp(found["_log_p"]) < 0.05).mean() < 0.09
 
 
 def test_a_head_of_zeros_is_undefined_and_the_others_are_not() -> None:
     def change(model):
         model.h[0].attn.c_attn.weight[:, :12] = 0
 
-    result = positions.compute(gpt2(change))
-    here = result.sel(layer=0, table="P")
+    result = headspan.positions(gpt2(change))
+    here = result.grid().sel(layer=0, table="P")
     assert np.isnan(here["head_alignment_Q"].values).tolist() == [True, False, False, False]
     assert np.isnan(here["head_overlap_Q"].values[0]).all()
     assert float(here["matrix_rank"].sel(matrix="Q")) == 36
@@ -102,16 +102,18 @@ def test_a_head_of_zeros_is_undefined_and_the_others_are_not() -> None:
 
 
 def test_each_kv_head_of_a_grouped_model_counts_once() -> None:
-    result = positions.compute(tiny("llama"))
-    assert result["head_alignment_K"].dims == ("layer", "kv_head", "table")
-    assert result.sizes["kv_head"] == 2
+    result = headspan.positions(tiny("llama"))
+    assert result["head_alignment_K"].dims == ("kv_head", "table")
+    assert result["kv_head"].values.tolist() == ["L0K0", "L0K1", "L1K0", "L1K1"]
+    with pytest.raises(ArgumentError, match="L1H3 reads L1K1"):
+        result["head_alignment_K"].sel(kv_head="L1H3")
     assert result["matrix"].values.tolist() == ["Q", "K", "V", "O", "gate", "up", "out"]
     assert result["matrix_rank"].sel(matrix="K").values.tolist() == [12, 12]
 
 
 def test_layers_keep_their_numbers() -> None:
-    checkpoint = headspan.open(next(case for case in CASES if case.name == "gpt2").model())
-    result = positions.compute(checkpoint.heads(layers=[1]))
+    model = headspan.open(next(case for case in CASES if case.name == "gpt2").model())
+    result = headspan.positions(model.heads(layers=[1]))
     assert result["layer"].values.tolist() == [1]
     assert "logits of layer 0: layer 0 is not among these layers" in result.attrs["left_out"]
 
@@ -123,7 +125,7 @@ def test_layers_keep_their_numbers() -> None:
 def test_token_position_and_constant_add_up_to_what_the_first_layer_reads(name: str) -> None:
     case = next(case for case in CASES if case.name == name)
     model = case.model()
-    checkpoint = headspan.open(model)
+    checkpoint = headspan.open(model).checkpoint
     heads = checkpoint.heads()
     seen = run(model, heads.stack.name, case.inputs(), checkpoint)[0]
     tokens = case.inputs()["input_ids"]
@@ -136,7 +138,7 @@ def test_token_position_and_constant_add_up_to_what_the_first_layer_reads(name: 
 def test_models_with_several_stacks_are_read_as_they_run(name: str, stack: str) -> None:
     case = next(case for case in CASES if case.name == name)
     model = case.model()
-    checkpoint = headspan.open(model)
+    checkpoint = headspan.open(model).checkpoint
     heads = checkpoint.heads(stack=stack)
     seen = run(model, stack, case.inputs(), checkpoint)[0]
     tokens = case.inputs()["decoder_input_ids" if stack == "decoder" else "input_ids"]
@@ -157,11 +159,11 @@ def direct_shares(heads: headspan.Heads, samples: int, seed: int, head: int) -> 
     named = {(0, 0): 0, (0, 1): 1, (1, 0): 2, (1, 1): 3}
     covariance, variance, count = np.zeros(5), 0.0, 0
     for row, visible in enumerate(sample.visible.numpy() > 0):
-        centred = logits[row, visible] - logits[row, visible].mean() if visible.any() else np.zeros(0)
-        variance += (centred**2).sum()
+        centered = logits[row, visible] - logits[row, visible].mean() if visible.any() else np.zeros(0)
+        variance += (centered**2).sum()
         count += int(visible.sum())
         for pair, product in products.items():
-            covariance[named.get(pair, 4)] += (product[row, visible] * centred).sum()
+            covariance[named.get(pair, 4)] += (product[row, visible] * centered).sum()
     return covariance / variance, float(np.sqrt(variance / count))
 
 
@@ -178,7 +180,7 @@ def test_logit_shares_are_what_direct_logits_give_and_add_up_to_one(name: str) -
 def test_the_sum_of_the_parts_gives_the_logits_of_the_running_model() -> None:
     case = next(case for case in CASES if case.name == "gpt2")
     model = case.model()
-    checkpoint = headspan.open(model)
+    checkpoint = headspan.open(model).checkpoint
     heads = checkpoint.heads()
     seen, tokens = run(model, "decoder", case.inputs(), checkpoint)[0], case.inputs()["input_ids"][0]
     x = sum(first_read(heads).split(heads.W_E[tokens], heads.W_pos[: len(tokens)]))
@@ -189,8 +191,8 @@ def test_the_sum_of_the_parts_gives_the_logits_of_the_running_model() -> None:
     torch.testing.assert_close(pattern, seen.pattern[0, 1], rtol=1e-5, atol=1e-6)
 
 
-def test_random_heads_have_the_shares_that_chance_says() -> None:
-    """Zero biases and norms without a bias, since chance has none of its own."""
+def test_random_heads_have_the_shares_that_the_null_says() -> None:
+    """Zero biases and norms without a bias, since the null has none of its own."""
 
     def change(model):
         for block in model.h:
@@ -208,14 +210,14 @@ def test_random_heads_have_the_shares_that_chance_says() -> None:
     rows = np.array(rows)
     error = rows.std(0) / np.sqrt(len(rows))
     for place in range(4):
-        assert abs(rows[:, place].mean() - found.chance[place]) < 4 * error[place], TERMS[place]
-    assert found.chance[4] == pytest.approx(0, abs=1e-12)
-    assert np.abs(rows.std(0)[:4] / found.sd[:4] - 1).max() < 0.7
+        assert abs(rows[:, place].mean() - found.null[place]) < 4 * error[place], TERMS[place]
+    assert found.null[4] == pytest.approx(0, abs=1e-12)
+    assert np.abs(rows.std(0)[:4] / found.null_sd[:4] - 1).max() < 0.7
 
 
 def test_a_head_that_reads_positions_alone_has_all_of_its_variance_there() -> None:
     B = torch.as_tensor(basis(7))
-    # Both tables without a mean over d_model, so that LayerNorm's centring leaves their spaces apart.
+    # Both tables without a mean over d_model, so that LayerNorm's centering leaves their spaces apart.
     B = torch.linalg.qr(B - B.mean(0, keepdim=True))[0][:, :40]
 
     def change(model):
@@ -227,15 +229,16 @@ def test_a_head_that_reads_positions_alone_has_all_of_its_variance_there() -> No
         block.attn.c_attn.bias.zero_()
         block.attn.c_attn.weight.copy_(B[:, :20] @ B[:, :20].T @ block.attn.c_attn.weight)
 
-    result = positions.compute(gpt2(change))
-    share = result["logit_share"].sel(term="position-position")
-    np.testing.assert_allclose(share, 1, atol=1e-8)
-    assert float(result["logit_share_chance"].sel(term="position-position")) < 0.5
+    result = headspan.positions(gpt2(change))
+    share = result.grid()["logit_share"].sel(term="position-position")
+    np.testing.assert_allclose(share.sel(layer=0), 1, atol=1e-8)
+    assert share.sel(layer=1).isnull().all()
+    assert float(result["logit_share_null"].sel(term="position-position")) < 0.5
 
 
 def test_fewer_than_two_samples_are_refused() -> None:
-    with pytest.raises(HeadspanError, match="samples needs to be at least 2, found 1"):
-        positions.compute(gpt2(), samples=1)
+    with pytest.raises(ArgumentError, match="samples=1 is out of range; it is at least 2"):
+        headspan.positions(gpt2(), samples=1)
 
 
 @pytest.mark.parametrize(
@@ -255,34 +258,37 @@ def test_a_family_that_norms_before_it_widens_is_refused_by_name(name: str, mess
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_family_is_handled_or_refused_by_name(case) -> None:
-    checkpoint = headspan.open(case.model())
-    for stack in checkpoint.stacks:
-        obstacle = obstacles(checkpoint, stack)["positions"]
-        if obstacle is not None:
-            assert "different streams" in obstacle or "none of W_E, W_pos" in obstacle
+    model = headspan.open(case.model())
+    for stack in model.stacks:
+        reason = model.skip_reasons(stack)["positions"]
+        if reason is not None:
+            assert "different streams" in reason or "needs one of W_E, W_pos" in reason
             continue
-        result = positions.compute(checkpoint.heads(stack=stack), samples=8)
+        result = headspan.positions(model, stack=stack, samples=8)
         assert np.isfinite(result["alignment"]).all()
         lines = result.attrs["left_out"]
-        for table, words in (("P", "positions"), ("E", "tokens")):
-            assert (table in result["table"].values) != (f"everything about {words}" in lines)
+        for table, words in (("P", "position"), ("E", "token")):
+            assert (table in result["table"].values) != (f"{words} analyses" in lines)
 
 
 @pytest.mark.parametrize(
     ("name", "stack", "line"),
     [
-        ("llama", None, "no learned position table, rotary positions"),
-        ("bloom", None, "no learned position table, alibi positions"),
-        ("t5", "encoder", "no learned position table, relative positions"),
+        ("llama", None, "no learned position table (rotary positions)"),
+        ("bloom", None, "no learned position table (alibi positions)"),
+        ("t5", "encoder", "no learned position table (relative positions)"),
         ("vit", None, "positions are patches of an image, not places on a line"),
         ("vit", None, "a vit encoder has no token table"),
         ("mixtral", None, "the MLP: it is a mixture of experts"),
     ],
 )
 def test_what_a_model_does_not_have_is_said_in_one_line(name: str, stack: str | None, line: str) -> None:
-    assert line in positions.compute(tiny(name, stack), samples=2).attrs["left_out"]
+    assert line in headspan.positions(tiny(name, stack), samples=2).attrs["left_out"]
 
 
 def test_cross_attention_is_refused() -> None:
-    checkpoint = headspan.open(next(case for case in CASES if case.name == "bart").model())
-    assert obstacles(checkpoint, "cross")["positions"] == "in cross-attention queries and keys read different streams"
+    model = headspan.open(next(case for case in CASES if case.name == "bart").model())
+    reason = "queries and keys of cross-attention read different streams"
+    assert model.skip_reasons("cross")["positions"] == reason
+    with pytest.raises(UnsupportedModel, match=reason):
+        headspan.positions(model, stack="cross")

@@ -17,7 +17,7 @@ from headspan.explorer import reports
 from headspan.explorer.figure_block import figure_blocks
 from headspan.explorer.findings_section import SHOWN, finding_block, findings_section
 from headspan.explorer.html import asset, element
-from headspan.explorer.linked import SCRIPTS
+from headspan.explorer.page import SCRIPTS
 from headspan.explorer.reports import Settings, write_report
 from headspan.finding import Finding
 from headspan.lenses.catalog import lens as lens_of

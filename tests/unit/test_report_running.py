@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from headspan.explorer.report import write_report
 
 import headspan
 from headspan.errors import UnsupportedModel
 from headspan.explorer import report, subjects
-from headspan.explorer.report import write_report
 from headspan.lenses import LENSES
 from tests.browser.page_elements import asks_nothing
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import headspan
 from headspan import theme
 from headspan.cli.lens_commands import lens_command
-from headspan.errors import ArgumentError, FoldError, HeadspanError
+from headspan.errors import ArgumentError, HeadspanError
 from headspan.labels import gridded
 from headspan.lenses.similarity import LENS
 from headspan.lenses.similarity.layers import closest_pairs
@@ -221,7 +221,7 @@ def test_the_command_writes_json_and_files(stories: Path, tmp_path: Path) -> Non
     [
         (["--space", "cube"], ArgumentError, "space='cube' is unknown"),
         (["--metric", "cube"], ArgumentError, "distance='cube' is unknown"),
-        (["--fold", "cube"], FoldError, "fold='cube' is unknown"),
+        (["--fold", "cube"], ArgumentError, "fold='cube' is unknown"),
         (["-o", "result.xls", "--within-layers"], HeadspanError, "cannot write 'result.xls'"),
     ],
 )

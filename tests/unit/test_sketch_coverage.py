@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 import headspan
-from headspan.lenses import affinity
-from headspan.lenses.affinity.sketching import estimated_kernels
+from headspan.lenses.affinity.estimates import estimated_kernels
 from headspan.subspaces.sketch import kernel_standard_error, lowest_plausible
 
 PAIRINGS = ("OQ", "OK", "OV")
@@ -32,7 +31,7 @@ FAILURE = (1 - CONFIDENCE) / (len(PAIRINGS) * TOP)
 @cache
 def true_top() -> dict[str, tuple[float, np.ndarray]]:
     """Of every pairing the least kernel of the top, and the places of its pairs."""
-    exact = affinity.compute(model(), metrics=("pk",), draws=10)
+    exact = headspan.affinity(model(), metrics="pk", draws=10)
     found = {}
     for pairing in PAIRINGS:
         kernels = np.nan_to_num(exact[pairing]["projection_kernel"].values.ravel(), nan=-1.0)

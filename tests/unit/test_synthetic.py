@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from headspan.lenses.affinity.edges import edges
 
 import headspan
 from headspan.checkpoint import open_checkpoint, summary
@@ -12,7 +11,7 @@ from headspan.checkpoint.synthetic import SHAPES, Planted
 from headspan.checkpoint.synthetic.store import STANDARD_DEVIATION
 from headspan.dims import HeadLabel
 from headspan.errors import ArgumentError, CheckpointError, HeadspanError, UnsupportedModel
-from headspan.lenses import affinity
+from headspan.lenses.affinity.wiring import edges
 
 
 def tensor(checkpoint: headspan.Checkpoint, name: str) -> torch.Tensor:
@@ -67,14 +66,14 @@ def test_the_source_names_the_same_model_again() -> None:
 
 
 @pytest.mark.parametrize("shape", ["tiny", "gpt2"])
-def test_a_planted_pair_has_the_kernel_that_was_asked_for_and_the_rest_chance(shape: str) -> None:
+def test_a_planted_pair_has_the_kernel_that_was_asked_for_and_the_rest_the_expected_one(shape: str) -> None:
     planted = [Planted(HeadLabel(0, 1), HeadLabel(2, 3), "OQ", 6.0), ("L1H0", "L3H2", "OK", 9.5), "L0H1-L3H6:OV:3"]
     checkpoint = headspan.synthetic(shape, planted=planted, seed=1)
-    result = affinity.compute(checkpoint.heads(layers=range(4)), metrics=("pk",))
+    result = headspan.affinity(checkpoint.heads(layers=range(4)), metrics="pk")
     for pair in map(Planted.of, planted):
         table = edges(result, pair.pairing)
         best, rest = table.iloc[0], table["score"][1:]
-        mean, sd = (float(result[pair.pairing][f"chance_{name}"].sel(metric="pk")) for name in ("mean", "std"))
+        mean, sd = (float(result[pair.pairing][f"projection_kernel_{name}_null"]) for name in ("mean", "sd"))
         assert (best["src"], best["dst"][:2]) == (str(pair.src), f"L{pair.dst.layer}")
         assert best["score"] == pytest.approx(mean + pair.strength, abs=6 * sd)
         assert rest.max() < mean + 6 * sd

@@ -18,13 +18,13 @@ from headspan.cli.main import app
 from headspan.errors import ArgumentError
 from headspan.lenses.catalog import lenses
 from headspan.lenses.validate import validate
-from headspan.lenses.validate.buffers import token_buffers
 from headspan.lenses.validate.cause import rankings
 from headspan.lenses.validate.distance import pattern_divergences
 from headspan.lenses.validate.invariance import invariances
+from headspan.lenses.validate.selection import token_buffers
 from headspan.result import Result
 from headspan.runtime import RunnableModel, forward, open_runnable
-from headspan.runtime.divergence import full_logs
+from headspan.runtime.forward_pass import full_logs
 from tests.families.tiny_models import CASES, TOKENS
 from tests.runtime.test_forward import runnable
 

@@ -1,8 +1,7 @@
 """Files to named tensors and a config. The only place that knows file formats; loads torch only to read weights."""
 
-from headspan.checkpoint.checkpoint import Checkpoint
+from headspan.checkpoint.checkpoint import Checkpoint, StackSummary, Summary, summary
 from headspan.checkpoint.opening import open_checkpoint
 from headspan.checkpoint.stored_stack import StoredStack
-from headspan.checkpoint.summary import StackSummary, Summary, summary
 
 __all__ = ["Checkpoint", "StackSummary", "StoredStack", "Summary", "open_checkpoint", "summary"]

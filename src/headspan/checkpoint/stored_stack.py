@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headspan.checkpoint.families import HeadNorm, Linear, Norm, Projection, Stack
-from headspan.checkpoint.formats.quantization import check_readable
-from headspan.checkpoint.formats.tensors import TensorInfo
+from headspan.checkpoint.formats.tensors import TensorInfo, check_readable
 from headspan.dims import ROLES, Role
 from headspan.errors import CheckpointError, MissingTensor
 

@@ -1,4 +1,7 @@
-"""`headspan claims`: every claim of the five documents, checked again."""
+"""`headspan claims`: every claim of the five documents, checked again.
+
+`headspan reproduce`: a paper's published numbers beside the computed ones.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from headspan.errors import ArgumentError
 if TYPE_CHECKING:
     from headspan.checkpoint import Checkpoint
     from headspan.ledger import Claim, Examination
+
 
 FAILED = 1
 IN_FULL = 12
@@ -39,7 +43,7 @@ def claims(
 ) -> None:
     """Check the claims of the documents headspan is built on; exit code 1 if a check fails."""
     from headspan.ledger import all_claims, select_claims
-    from headspan.ledger.markdown import markdown, summary
+    from headspan.ledger.examination import markdown, summary
 
     if as_json and as_markdown:
         raise ArgumentError("--json and --markdown are two forms of one page: choose one")
@@ -104,8 +108,8 @@ def _examine(rows: list[Claim], random_seed: int, models: dict[str, Checkpoint])
 
 def _print(results: list[Examination]) -> None:
     """A few claims in full; many as a line each, document by document."""
-    from headspan.cli.tables import print_facts, print_table
-    from headspan.ledger.markdown import evidence_text, facts
+    from headspan.cli.delivery import print_facts, print_table
+    from headspan.ledger.examination import evidence_text, facts
 
     if len(results) <= IN_FULL:
         for result in results:
@@ -119,3 +123,23 @@ def _print(results: list[Examination]) -> None:
         if result.verdict == "fail":
             evidence = "" if result.evidence is None else evidence_text(result.evidence)
             print_facts([("check", result.reason), ("evidence", evidence)], f"Claim {result.claim.id} FAILED")
+
+
+DISAGREES = 1
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="2601.10266, the projection-kernel paper.")],
+    model: Annotated[str, typer.Option("--model", help="GPT-2 small: a checkpoint folder or file.")],
+    config: shared.ConfigFile = None,
+) -> None:
+    """Print each published value beside the computed one; exit code 1 if one disagrees."""
+    from headspan.checkpoint import open_checkpoint
+    from headspan.cli.delivery import print_table
+    from headspan.ledger.reproduction import reproduction
+
+    lines = reproduction(paper, open_checkpoint(model, config).heads())
+    rows = [(line.statement, line.published, line.computed, "yes" if line.agrees else "NO") for line in lines]
+    print_table(f"arXiv {paper}", ("what", "published", "computed", "agrees"), rows)
+    if not all(line.agrees for line in lines):
+        raise typer.Exit(DISAGREES)

@@ -2,23 +2,32 @@
 
 `Delivery.of` takes the options and refuses what could not be written before anything is computed; `deliver` writes
 image files, then the file, then prints: JSON, or what the lens shows and where the file is.
+
+`--figures DIR` of every command that draws: its figures as image files.
+
+Printing facts and tables on a terminal.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from headspan.cli.figure_files import ImageFiles, image_files
 from headspan.command import Facts, Rows
+from headspan.errors import one_line
 from headspan.result import ENDINGS, Lens
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from headspan.result import Result
 
 
@@ -77,7 +86,6 @@ def head_classes(result: Result) -> Mapping[str, str] | None:
 
 def print_all(blocks: Iterable[str | Rows | Facts]) -> None:
     """Sentences, tables and facts on the terminal."""
-    from headspan.cli.tables import print_facts, print_table
 
     for block in blocks:
         if isinstance(block, Rows):
@@ -91,3 +99,84 @@ def print_all(blocks: Iterable[str | Rows | Facts]) -> None:
 def print_json(document: Mapping[str, Any]) -> None:
     """A document on stdout; NaN is a mistake of whoever made it."""
     typer.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Image files that were asked for: the folder, their format (svg, png or pdf), and whether for a dark page."""
+
+    folder: Path
+    form: str
+    dark: bool
+
+    def write(self, figures: Mapping[tuple[str, str], go.Figure]) -> None:
+        """Write figures by lens and name, and say so on stderr, where JSON is not."""
+        from headspan.explorer.figure_files import write_figure_files
+
+        paths = write_figure_files(figures, self.folder, self.form, self.dark)
+        typer.echo(f"{len(paths)} figures written to {self.folder}", err=True)
+
+
+def image_files(folder: Path | None, form: str, dark: bool) -> ImageFiles | None:
+    """What --figures asks for, if anything; what could not be written is refused before any work is done for it."""
+    if folder is None:
+        return None
+    from headspan.explorer.figure_files import check_figure_files
+
+    check_figure_files(folder, form)
+    return ImageFiles(folder, form, dark)
+
+
+def print_facts(rows: Iterable[tuple[str, str]], title: str | None = None) -> None:
+    """Names and values in two columns. Text from a file is shown as it is: no markup, no control characters."""
+    if title is not None:
+        _print_title(title)
+    grid = Table(show_header=False, box=None, pad_edge=False)
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows:
+        grid.add_row(Text(name), Text(one_line(value)))
+    Console().print(grid)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[str]]) -> None:
+    """A titled table of text; numbers are formatted by whoever knows them."""
+    _print_title(title)
+    grid = Table(box=None, pad_edge=False)
+    for name in columns:
+        grid.add_column(Text(name), overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(one_line(cell)) for cell in row))
+    Console().print(grid)
+
+
+def _print_title(title: str) -> None:
+    # A title inside the table would be folded to the table's width.
+    Console().print(Text(one_line(title), style="bold"))
+
+
+def p_text(value: float) -> str:
+    """A p-value for reading: a dash where it is undefined, a bound where it is too small for a float."""
+    if value != value:
+        return "-"
+    return "<1e-300" if value < 1e-300 else f"{value:.2g}"
+
+
+def print_records(title: str, records: Sequence[Mapping[str, Any]]) -> None:
+    """Records with the same keys as a table: numbers to four digits, a dash for None."""
+    if records:
+        print_table(title, [key.replace("_", " ") for key in records[0]], (map(_cell, row.values()) for row in records))
+
+
+def print_columns(
+    title: str, columns: Mapping[str, tuple[str, str]], records: Iterable[Mapping[Hashable, Any]]
+) -> None:
+    """Some keys of records as a table; `columns` gives each of them a heading and a format."""
+    rows = ([form.format(row[key]) for key, (_, form) in columns.items()] for row in records)
+    print_table(title, [heading for heading, _ in columns.values()], rows)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

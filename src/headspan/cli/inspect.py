@@ -1,7 +1,11 @@
-"""`headspan inspect`: what a checkpoint is, from its headers alone."""
+"""`headspan inspect`: what a checkpoint is, from its headers alone.
+
+`headspan families`: every kind of model that is described, and how it stores its attention.
+"""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from headspan.cli import options as shared
@@ -26,7 +30,7 @@ def inspect(model: shared.Model, config: shared.ConfigFile = None, as_json: shar
     if as_json:
         print_json(_document(about, reasons))
         return
-    from headspan.cli.tables import print_facts
+    from headspan.cli.delivery import print_facts
     from headspan.explorer.model_section import analyses_rows, model_facts, stack_facts
 
     print_facts([*model_facts(about), *(row for stack in about.stacks for row in stack_facts(stack))])
@@ -44,3 +48,18 @@ def _document(about: Summary, reasons: Mapping[str, Mapping[str, str | None]]) -
     if len(document["stacks"]) == 1:
         document["analyses"] = document["stacks"][0]["analyses"]
     return document
+
+
+def families(as_json: shared.AsJSON = False) -> None:
+    """List every supported model type with its layout, grouped heads, norm and position scheme."""
+    from headspan.checkpoint.families import catalog
+
+    rows = list(catalog())
+    if as_json:
+        document = {"schema": "headspan.families/1", "families": [asdict(row) for row in rows]}
+        print_json(document)
+        return
+    from headspan.cli.delivery import print_table
+
+    columns = ("type", "stacks", "layout", "grouped", "norm", "positions", "besides")
+    print_table(f"{len(rows)} families", columns, [tuple(asdict(row).values()) for row in rows])

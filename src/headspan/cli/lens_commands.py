@@ -5,22 +5,28 @@
 2. The command refuses an output that could not be written, runs the lens, then writes figures and file and prints.
 
 A lens without `command.py` has a command too: its strongest rows, or its first table, and its findings.
+
+Where a command takes its prompt from: text, a file, token ids.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headspan.atomic import file_text
 from headspan.cli import options as shared
 from headspan.command import COMPARE, LOOK, RUN, Command, Option, Rows
+from headspan.errors import ArgumentError
 from headspan.result import ENDINGS, Lens
 
 if TYPE_CHECKING:
     from headspan.result import Result
+
 
 SHOWN = 20
 DELIVERY = {
@@ -87,8 +93,6 @@ def _perform(lens: Lens, show: Callable[..., Any], view: Mapping[str, Any], give
     options = {name: given[name] for name in _own_parameters(lens) if name in given}
     prompts = {name: given[name] for name in shared.PROMPT if name in given}
     if prompts:
-        from headspan.cli.prompts import chosen_prompt
-
         options["prompt"] = chosen_prompt(**prompts)
     if "memory" in options:
         options["memory"] = working_memory(options["memory"])
@@ -152,3 +156,15 @@ def _shared(name: str, option: Option) -> Parameter:
 
 def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def chosen_prompt(prompt: str | None, prompt_file: Path | None, tokens: str | None) -> str | list[int] | None:
+    """The prompt of the one source that was given, as text or token ids; None where none was."""
+    given = [source for source in (prompt, prompt_file, tokens) if source is not None]
+    if len(given) > 1:
+        raise ArgumentError("--prompt, --prompt-file and --tokens are three ways to say the same; give one of them")
+    if tokens is not None:
+        from headspan.runtime import token_ids
+
+        return list(token_ids(tokens))
+    return prompt if prompt_file is None else file_text(prompt_file)

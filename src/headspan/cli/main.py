@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from headspan._version import __version__
-from headspan.cli import claims, evolution, families, inspect, report, reproduce, sweep, train
+from headspan.cli import claims, evolution, inspect, report, sweep, train
 from headspan.cli.flags import PlainCommand, PlainGroup
 from headspan.cli.lens_commands import declared_command, lens_command
-from headspan.command import COMPARE, DOCUMENTS, LOOK
+from headspan.command import COMPARE, DOCUMENTS, LOOK, RUN
 from headspan.errors import HeadspanError, one_line
 from headspan.lenses.catalog import lenses
 
@@ -23,17 +24,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-OTHERS = {
-    LOOK: {"inspect": inspect.inspect, "report": report.report, "families": families.families},
+OTHERS: dict[str, dict[str, Callable[..., None]]] = {
+    LOOK: {"inspect": inspect.inspect, "report": report.report, "families": inspect.families},
     COMPARE: {"train": train.train, "sweep": sweep.sweep, "evolution": evolution.evolution},
-    DOCUMENTS: {"claims": claims.claims, "reproduce": reproduce.reproduce},
+    DOCUMENTS: {"claims": claims.claims, "reproduce": claims.reproduce},
 }
 """Commands that are no lenses, by group."""
-for group, commands in OTHERS.items():
-    for name, function in commands.items():
+for group in (LOOK, RUN, COMPARE, DOCUMENTS):
+    for name, function in OTHERS.get(group, {}).items():
         app.command(name, cls=PlainCommand, rich_help_panel=group)(function)
-for lens in lenses().values():
-    app.command(lens.name, cls=PlainCommand, rich_help_panel=declared_command(lens).group)(lens_command(lens))
+    for lens in lenses().values():
+        if declared_command(lens).group == group:
+            app.command(lens.name, cls=PlainCommand, rich_help_panel=group)(lens_command(lens))
 
 BAD_INPUT, INTERRUPTED = 2, 130
 

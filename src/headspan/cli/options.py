@@ -28,6 +28,7 @@ SHARED = {
     "seed": Option("Random seed; the same seed gives the same result.", int),
     "draws": Option("How many random draws the null is estimated from.", int),
     "tolerance": Option("Singular values up to this share of the largest count as zero.", float),
+    "leading": Option("Follow this many leading directions of each head instead of its whole span.", int),
     "truncate": Option("Cut a prompt that exceeds the context.", bool),
     "top": Option("How many rows to show.", int),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headspan.cli import options as shared
-from headspan.cli.figure_files import ImageFiles, image_files
+from headspan.cli.delivery import ImageFiles, image_files
 
 if TYPE_CHECKING:
     from headspan.heads import Heads

@@ -128,7 +128,7 @@ def _write_report(runs: list[Run], output: Path) -> str:
 
 def _print(document: dict[str, Any], results: list[dict[str, Any]]) -> None:
     """One line per run; over several seeds also how many learned."""
-    from headspan.cli.tables import print_table
+    from headspan.cli.delivery import print_table
 
     columns = ("seed", "steps", "ID accuracy", "OOD accuracy", "transition", "model")
     rows = [

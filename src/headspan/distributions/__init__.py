@@ -28,12 +28,12 @@ Studies
 from headspan.distributions.information import (
     cross_entropy, entropy, entropy_change, kl_divergence, linear_image, pairwise_kl_divergence,
 )
-from headspan.distributions.jensen_shannon import JensenShannon, jensen_shannon, moment_matched_jsd
+from headspan.distributions.divergences import JensenShannon, jensen_shannon, moment_matched_jsd
 from headspan.distributions.canonical import canonical_correlations, mutual_information, total_correlation
 from headspan.distributions.estimates import (
     entropy_estimate, information_estimate, log_determinant_bias, sample_moments, shrunk_covariance,
 )
-from headspan.distributions.discrete import discrete_entropy, discrete_jsd, discrete_kl, jsd_of_softmax, kl_of_softmax
+from headspan.distributions.divergences import discrete_entropy, discrete_jsd, discrete_kl, jsd_of_softmax, kl_of_softmax
 from headspan.distributions.joint import (
     JointGaussian, SampledJoint, SeparableJoint, mixture_moments, pairwise_information, token_entropies,
 )

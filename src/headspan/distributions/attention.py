@@ -32,7 +32,7 @@ from torch import Tensor
 
 from headspan.distributions.rectified import layer_norm
 from headspan.errors import ArgumentError, ShapeError
-from headspan.subspaces.precision import require_finite
+from headspan.subspaces.rank import require_finite
 
 
 class AttentionWeights(NamedTuple):

@@ -32,7 +32,7 @@ from headspan.distributions.factors import (
     whitening,
 )
 from headspan.errors import ArgumentError, ShapeError
-from headspan.subspaces.precision import require_finite
+from headspan.subspaces.rank import require_finite
 
 CERTAIN = 1e-12
 """A share 1 - rho^2 of variance left, below which y is taken to be fixed by x."""

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from headspan.distributions.lognormal import checked_variance
 from headspan.errors import ArgumentError, ShapeError
-from headspan.subspaces.precision import require_finite
+from headspan.subspaces.rank import require_finite
 
 _STEP, _TAIL = 0.25, 9.0
 """Step of the trapezoidal rule, and where normal tails are cut, in standard deviations (2e-19 is left outside)."""

@@ -23,7 +23,7 @@ from torch import Tensor
 from headspan.distributions.canonical import mutual_information
 from headspan.distributions.information import entropy
 from headspan.errors import ArgumentError, ShapeError
-from headspan.subspaces.precision import promote, require_finite
+from headspan.subspaces.rank import promote, require_finite
 
 Shrinkage = Literal["ledoit-wolf", "oas"]
 

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from headspan.errors import ArgumentError, ShapeError
-from headspan.subspaces.precision import promote, require_finite
+from headspan.subspaces.rank import promote, require_finite
 from headspan.threads import one_thread
 
 CACHE = 2**19

@@ -23,12 +23,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.distributions.canonical import information_from_factors
-from headspan.distributions.discrete import probabilities
+from headspan.distributions.divergences import probabilities
 from headspan.distributions.estimates import sample_moments
 from headspan.distributions.factors import cholesky, covariance
 from headspan.distributions.information import entropy
 from headspan.errors import ShapeError
-from headspan.subspaces.precision import promote, require_finite
+from headspan.subspaces.rank import promote, require_finite
 from headspan.threads import one_thread
 
 

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.errors import ArgumentError, ShapeError
-from headspan.subspaces.precision import require_finite
+from headspan.subspaces.rank import require_finite
 
 
 def checked_variance(variance: Tensor) -> Tensor:

@@ -29,10 +29,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.distributions.discrete import jsd_of_softmax, kl_of_softmax
+from headspan.distributions.divergences import jsd_of_softmax, kl_of_softmax
 from headspan.distributions.entropy_of_softmax import softmax_entropy
 from headspan.errors import ArgumentError, DegenerateSubspace, ShapeError
-from headspan.subspaces.precision import common_dtype, epsilon, require_finite
+from headspan.subspaces.rank import common_dtype, epsilon, require_finite
 
 
 def _points(v: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.errors import ArgumentError, ShapeError
-from headspan.subspaces.precision import require_finite
+from headspan.subspaces.rank import require_finite
 
 _POINTS = 48
 

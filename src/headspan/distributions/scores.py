@@ -37,11 +37,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.distributions.discrete import probabilities
+from headspan.distributions.divergences import probabilities
 from headspan.distributions.factors import covariance, vector
 from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces.factored import Factored
-from headspan.subspaces.precision import require_finite
+from headspan.subspaces.rank import require_finite
 
 PEAK_2, PEAK_3 = 1 / math.sqrt(2 * math.pi), 0.5505882
 """Largest values of |x^2 - 1| phi(x) and |x^3 - 3 x| phi(x)."""

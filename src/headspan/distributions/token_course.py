@@ -28,7 +28,7 @@ from headspan.distributions.attention import AttentionWeights, layer_states, ran
 from headspan.distributions.estimates import log_determinant_bias
 from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces import orthonormal_basis
-from headspan.subspaces.precision import require_finite
+from headspan.subspaces.rank import require_finite
 
 
 def _two_tokens(X: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.distributions.discrete import probabilities
+from headspan.distributions.divergences import probabilities
 from headspan.distributions.joint import JointGaussian
 from headspan.errors import ArgumentError, ShapeError
 

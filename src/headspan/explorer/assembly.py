@@ -16,13 +16,14 @@ from headspan.errors import HeadspanError
 from headspan.explorer.figure_block import figure_blocks, figure_id
 from headspan.explorer.findings_section import finding_block, findings_section
 from headspan.explorer.html import Markup, element, section
-from headspan.explorer.linked import linked_page
 from headspan.explorer.methods import methods_section
 from headspan.explorer.model_section import model_section
+from headspan.explorer.page import linked_page
 from headspan.explorer.page_tables import downloads_section, figure_tables
 from headspan.explorer.record import HeadGrid, PageData, page_record
 from headspan.explorer.store import Store
 from headspan.finding import Finding
+from headspan.heads import Heads
 from headspan.heads.classes import HeadClasses, published_classes
 from headspan.lenses.model import Model
 from headspan.result import Lens, Result
@@ -101,7 +102,7 @@ def document(
     return report_page(front, parts, reasons, extra)
 
 
-def page_classes(heads: object, results: Mapping[str, Result]) -> list[HeadClasses]:
+def page_classes(heads: Heads, results: Mapping[str, Result]) -> list[HeadClasses]:
     """Published classes first, then those that a lens detected; empty where there are neither."""
     found = [published_classes(heads)]
     for result in results.values():
@@ -151,12 +152,12 @@ def report_page(
 
 
 def names_by_head(sources: Sequence[HeadClasses]) -> dict[str, list[str]]:
-    """Head label -> all its classes."""
+    """Head label -> all its classes, as words."""
     found: dict[str, list[str]] = {}
     for source in sources:
         for name, labels in source.classes.items():
             for label in labels:
-                found.setdefault(label, []).append(name)
+                found.setdefault(label, []).append(name.replace("_", " "))
     return found
 
 

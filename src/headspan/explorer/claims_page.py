@@ -10,8 +10,8 @@ from headspan.explorer.html import Markup, element, section, table
 from headspan.explorer.page import page
 from headspan.ledger import Examination
 from headspan.ledger.claim import DOCUMENTS
+from headspan.ledger.examination import evidence_text, summary
 from headspan.ledger.figures import figures
-from headspan.ledger.markdown import evidence_text, summary
 
 HEADER = ("Claim", "Status", "What it says, and what is right", "Check")
 

@@ -2,77 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import plotly.graph_objects as go
-import xarray as xr
+import pandas as pd
 
 from headspan.atomic import written_whole
-from headspan.explorer.compare_record import compare_record
-from headspan.explorer.downloads import downloads_section
 from headspan.explorer.figure_block import figure_blocks
 from headspan.explorer.findings_section import finding_block
 from headspan.explorer.html import Markup, element, facts, section, table
-from headspan.explorer.linked import linked_page
+from headspan.explorer.page import linked_page
+from headspan.explorer.page_tables import PageTable, downloads_section
+from headspan.explorer.record import STRONGEST_PAIRS, HeadGrid, PageData, page_record
 from headspan.explorer.store import Store
-from headspan.figures import figures_of
 from headspan.finding import Finding
-from headspan.findings import findings_of
-from headspan.lenses.compare import edge_changes, wiring_pairings
-from headspan.lenses.compare.tables import turnover
+from headspan.result import Result
 
 SHOWN = 15
 BESIDE = ("model", "revision", "file_hash", "stored_dtype")
 SECTIONS = {
     "findings": "What stands out",
-    "drift": "What moved",
+    "moved": "What moved",
     "wiring": "Edges gained and lost",
-    "spectra": "Spectra",
+    "matrices": "Spectra",
     "provenance": "Where these numbers come from",
 }
-SPECTRA = "Spectra of matrices"
+MATRICES = "Spectra of matrices"
 WIRING_FIGURES = ("Edges gained and lost", "Kernels before and after")
 
 
-def write_compare_page(result: xr.DataTree, path: Path) -> None:
+def write_compare_page(result: Result, path: Path) -> None:
     """Write the page to `path`, whole or not at all."""
     with written_whole(path) as temporary:
         temporary.write_text(compare_page(result), encoding="utf-8")
 
 
-def compare_page(result: xr.DataTree) -> str:
+def compare_page(result: Result) -> str:
     """The page as one HTML document, its figures, tables and side panel linked as in a report."""
-    drawn, found, store = figures_of("compare", result), findings_of("compare", result), Store()
-    record = compare_record(result, store)
+    drawn, store, attrs = result.figures, Store(), result.attrs
+    edges = _edges(result)
+    record = _record(result, edges, store)
+
+    def blocks(belongs: Callable[[str], bool]) -> list[Markup]:
+        return figure_blocks({name: one for name, one in drawn.items() if belongs(name)}, store, result.lens.name)
+
     by_section = {
-        "findings": [_ranked(found)],
-        "drift": _blocks({name: figure for name, figure in drawn.items() if _of_drift(name)}, store),
-        "wiring": _wiring(result, drawn, store),
-        "spectra": _blocks({name: figure for name, figure in drawn.items() if name.startswith(SPECTRA)}, store),
-        "provenance": [_provenance(result)],
+        "findings": [_ranked(result.findings)],
+        "moved": blocks(lambda name: name not in WIRING_FIGURES and not name.startswith(MATRICES)),
+        "wiring": _wiring(result, edges, blocks(lambda name: name in WIRING_FIGURES)),
+        "matrices": blocks(lambda name: name.startswith(MATRICES)),
+        "provenance": [_provenance(attrs)],
     }
-    kept = {name: blocks for name, blocks in by_section.items() if blocks}
-    sections = [section(name, SECTIONS[name], *blocks) for name, blocks in kept.items()]
-    sections.append(downloads_section(record, str(result.attrs["model"])))
-    title = f"{_short(result.attrs['before_model'])} and {_short(result.attrs['model'])}"
-    layers = result["drift"].sizes["layer"]
-    subtitle = f"{result.attrs['family']}: {layers} layers of {result.attrs['n_heads']} heads, before and after"
+    kept = {name: parts for name, parts in by_section.items() if parts}
+    sections = [section(name, SECTIONS[name], *parts) for name, parts in kept.items()]
+    sections.append(downloads_section(record, str(attrs["model"])))
+    title = f"{_short(attrs['before_model'])} and {_short(attrs['model'])}"
+    subtitle = f"{attrs['family']}: {attrs['n_layers']} layers of {attrs['n_heads']} heads, before and after"
     contents = {name: SECTIONS[name] for name in kept} | {"downloads": "Downloads"}
     return linked_page(title, subtitle, contents, sections, record, store)
 
 
-def _blocks(figures: Mapping[str, go.Figure], store: Store) -> list[Markup]:
-    return figure_blocks(figures, store, "compare")
+def _record(result: Result, edges: pd.DataFrame, store: Store) -> dict[str, Any]:
+    """What the scripts know: how far each head moved, for the side panel, and the tables to save."""
+    name, heads = result.lens.name, result.table("heads")
+    layers = sorted({int(layer) for layer in heads["head_layer"].dropna()})
+    grid = HeadGrid(layers, int(result.attrs["n_heads"]), int(result.attrs["n_kv_heads"]))
+    tables = [PageTable(f"{name}-heads", "How far every head moved, one row per role", heads)]
+    if len(edges) and not int(result.attrs["identical"]):
+        largest = edges[:STRONGEST_PAIRS]
+        tables.append(PageTable(f"{name}-edges", "Edges before and after, largest changes first", largest))
+    spectra = result.table("matrices")
+    tables.append(PageTable(f"{name}-matrices", "Spectra of every matrix before and after", spectra))
+    return page_record(PageData(grid, {name: result}, tables=tables), store)
+
+
+def _edges(result: Result) -> pd.DataFrame:
+    """Pairs with what became of them, largest change first; empty where wiring was not compared."""
+    part = result.lens.part("parts")
+    return pd.DataFrame() if part is None else part.edge_changes(result)
 
 
 def _short(model: object) -> str:
     """The last two parts of a path or name: enough to tell two steps of a run apart."""
     return "/".join(str(model).rstrip("/").split("/")[-2:])
-
-
-def _of_drift(name: str) -> bool:
-    return name not in WIRING_FIGURES and not name.startswith(SPECTRA)
 
 
 def _ranked(found: Sequence[Finding]) -> Markup:
@@ -81,7 +94,7 @@ def _ranked(found: Sequence[Finding]) -> Markup:
     return element("div", *map(finding_block, found))
 
 
-def _wiring(result: xr.DataTree, drawn: Mapping[str, go.Figure], store: Store) -> list[Markup]:
+def _wiring(result: Result, edges: pd.DataFrame, figures: list[Markup]) -> list[Markup]:
     """Figures, then one table of the largest changes per pairing; why there are none where there are none."""
     if "wiring_left_out" in result.attrs:
         return [element("p", f"Left out: {result.attrs['wiring_left_out']}.")]
@@ -89,27 +102,28 @@ def _wiring(result: xr.DataTree, drawn: Mapping[str, go.Figure], store: Store) -
         return []
     if result.attrs["d_head"] >= result.attrs["d_model"]:
         return [element("p", "Left out: heads are as wide as the stream, so every pair shares all of it.")]
-    blocks = _blocks({name: drawn[name] for name in WIRING_FIGURES if name in drawn}, store)
-    for pairing in wiring_pairings(result):
-        counts = turnover(result, pairing)
-        told = ", ".join(f"{counts[name]} {name}" for name in ("gained", "lost", "kept"))
-        rows = edge_changes(result, pairing)[:SHOWN].to_dict("records")
-        blocks += [element("h3", f"Largest changes, {pairing} ({told})"), _edge_table(rows)]
+    blocks = [*figures]
+    for counts in result.table("pairings").to_dict("records"):
+        told = ", ".join(f"{counts[f'n_{name}']} {name}" for name in ("gained", "lost", "kept"))
+        rows = edges[edges["pairing"] == counts["pairing"]][:SHOWN].to_dict("records")
+        blocks += [element("h3", f"Largest changes, {counts['pairing']} ({told})"), _edge_table(rows)]
     return blocks
 
 
-def _edge_table(rows: Sequence[dict[str, object]]) -> Markup:
+def _edge_table(rows: Sequence[Mapping[Any, Any]]) -> Markup:
     header = ("From", "To", "Before", "After", "Random change", "z", "q of the change", "Edge")
-    numbers = ("kernel_before", "kernel_after", "change_chance", "change_z", "q_value")
-    forms = ("{:.3f}", "{:.3f}", "{:+.3f}", "{:+.1f}", "{:.2g}")
+    forms = {
+        "kernel_before": "{:.3f}",
+        "kernel_after": "{:.3f}",
+        "change_null": "{:+.3f}",
+        "change_z": "{:+.1f}",
+        "change_q": "{:.2g}",
+    }
     cells = [
         [
             str(row["src"]),
             str(row["dst"]),
-            *(
-                "-" if row[name] != row[name] else form.format(row[name])
-                for name, form in zip(numbers, forms, strict=True)
-            ),
+            *("-" if row[name] != row[name] else form.format(row[name]) for name, form in forms.items()),
             str(row["status"]),
         ]
         for row in rows
@@ -117,8 +131,7 @@ def _edge_table(rows: Sequence[dict[str, object]]) -> Markup:
     return table(header, cells)
 
 
-def _provenance(result: xr.DataTree) -> Markup:
-    attrs = result.attrs
+def _provenance(attrs: Mapping[str, Any]) -> Markup:
     both = table(("", "Before", "After"), [[name, str(attrs[f"before_{name}"]), str(attrs[name])] for name in BESIDE])
     told = {*BESIDE, *(f"before_{name}" for name in BESIDE), "identical"}
     rest = facts((str(name), str(value)) for name, value in attrs.items() if name not in told and str(value))

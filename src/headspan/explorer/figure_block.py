@@ -6,8 +6,8 @@
 3. plotly.js comes out of the installed package and stands on the page once. The button that would upload a figure to
    plotly's servers, which plotly.js shows unless told otherwise, is off.
 
-Figures keep the colours of a light page in their data (a saved image is legible anywhere); the style sheet recolours
-their text and lines with the page's own colours, so that they follow a dark page without being drawn again.
+Figures keep the colors of a light page in their data (a saved image is legible anywhere); the style sheet recolors
+their text and lines with the page's own colors, so that they follow a dark page without being drawn again.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def _item(finding: Finding, identifier: str, name: str) -> Markup:
 
 
 def _numbers(finding: Finding) -> str:
-    """Value, chance and p-value, as far as there are any."""
+    """Value, expected value and p, as far as there are any."""
     numbers = [] if finding.expected is None else [f"Value {finding.value:.4g}; expected {finding.expected:.4g}."]
     if finding.p is not None:
         # Zero is what is left of a number too small for a float.
@@ -48,7 +48,7 @@ def _numbers(finding: Finding) -> str:
 
 
 def finding_block(finding: Finding, linked: bool = True) -> Markup:
-    """One finding with the number it rests on, its chance value and its evidence; heads are links on a linked page."""
+    """One finding with its numbers, what is expected, and its evidence; heads are links on a linked page."""
     words = linked_text if linked else str
     reference = f"Reference: {finding.reference}." if finding.reference else ""
     evidence = " ".join(part for part in (_numbers(finding), finding.evidence, reference) if part)

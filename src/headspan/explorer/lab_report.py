@@ -20,10 +20,9 @@ from headspan.lab.ablation import over_seeds
 from headspan.lab.figures import figures
 from headspan.lab.findings import findings
 from headspan.lab.session import Run
-from headspan.lab.study import study
+from headspan.lab.study import lags_over_seeds, study
 from headspan.lab.study_findings import study_findings
 from headspan.lab.training_studies import STUDIES
-from headspan.lab.transition import lags_over_seeds
 from headspan.lenses.model import open_model
 
 TITLE = "How it learned"
@@ -58,7 +57,7 @@ def lab_section(runs: Sequence[Run]) -> ExtraSection:
         return section(
             "lab",
             TITLE,
-            element("p", "How the model came to be: its training run, perturbed and held against chance."),
+            element("p", "How the model came to be: its training run, with perturbations and controls."),
             *_overview(runs, studies),
             *map(finding_block, answers),
             *(part for each in zip(runs, studies, found, strict=True) for part in _run_parts(*each, store)),

@@ -1,6 +1,6 @@
 """Tables a page carries: of heads, of pairs, and behind figures; columns in the store, saved as CSV by the browser.
 
-A column is an array, or, where it repeats itself (labels, layers, a chance value), a list of its values and for each
+A column is an array, or, where it repeats itself (labels, layers, an expected value), a list of its values and for each
 row the place in that list. Nothing is rounded: a number in the saved file is the number of the result.
 """
 
@@ -111,8 +111,9 @@ def figure_tables(
 ) -> tuple[list[PageTable], dict[str, dict[str, str]]]:
     """The tables behind figures, and by lens and figure the name of its table.
 
-    A lens's `figures.py` says in `BEHIND` which variables a figure shows, or the name of one of the page's own tables
-    ("heads", "pairs"). Any other figure is saved as what it draws; the browser makes that table out of the figure.
+    A lens's `figures.py` says in `BEHIND` which variables a figure shows (those derived from them are added), or the
+    name of one of the page's own tables ("heads", "pairs"). Any other figure is saved as what it draws; the browser
+    makes that table out of the figure.
     """
     tables: list[PageTable] = []
     behind: dict[str, dict[str, str]] = {}
@@ -129,20 +130,29 @@ def figure_tables(
 
 
 def _rows(result: Result, names: tuple[str, ...]) -> pd.DataFrame | None:
-    """Variables of one node, `node/variable` or of the root, cell by cell; None where none of them is there."""
-    node = names[0].rpartition("/")[0]
+    """Variables of one node (`node/variable`, or of the root), each with those derived from it, cell by cell.
+
+    None where none of them is there.
+    """
+    node, _, first = names[0].rpartition("/")
     if node and node not in result:
         return None
-    dataset = result.dataset(node)
-    known = [name.rpartition("/")[2] for name in names if name.rpartition("/")[2] in dataset]
+    dataset, declared = result.dataset(node), result.lens.schema.declared(node)
+    families = [one.name for name in (first, *names[1:]) for one in declared[name].family()]
+    known = [name for name in dict.fromkeys(families) if name in dataset]
     return grid_rows(dataset, known) if known else None
 
 
 def grid_rows(dataset: xr.Dataset, names: list[str]) -> pd.DataFrame:
-    """Variables over all the axes that any of them has; one with fewer axes repeats."""
-    sizes = {axis: dataset.sizes[axis] for name in names for axis in dataset[name].dims}
+    """Variables over all the axes that any of them has; one with fewer axes repeats, one by layer at its heads."""
+    shown = {name: dataset[name] for name in names}
+    heads = next((axis for axis in ("head", "kv_head") if any(axis in one.dims for one in shown.values())), None)
+    if heads is not None:
+        layers = xr.Variable(heads, dataset[f"{heads}_layer"].values)
+        shown = {name: one.sel(layer=layers) if "layer" in one.dims else one for name, one in shown.items()}
+    sizes = {axis: one.sizes[axis] for one in shown.values() for axis in one.dims}
     columns = axis_columns(dataset, sizes)
-    return pd.DataFrame(columns | {name: spread(dataset[name].variable, sizes) for name in names})
+    return pd.DataFrame(columns | {name: spread(one.variable, sizes) for name, one in shown.items()})
 
 
 def downloads_section(record: Mapping[str, Any], model: str) -> Markup:
@@ -178,6 +188,6 @@ def _rest(record: Mapping[str, Any], model: str) -> list[Markup]:
     """How to have every pair, where the page holds the strongest alone."""
     if not record["pairs"] or record["pairs"]["whole"]:
         return []
-    command = f"headspan affinity {quote(model)} -o pairs.nc"
+    command = f"headspan {record['pairs']['lens']} {quote(model)} -o pairs.nc"
     words = "This model has too many pairs of heads for one page. All of them, with every p-value, are written by "
     return [element("p", words, element("code", command), ".", class_="note")]

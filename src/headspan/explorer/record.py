@@ -85,7 +85,14 @@ def _pairs(data: PageData) -> tuple[dict[str, Any] | None, list[PageTable]]:
     rows = pair_table(result, most)
     metrics = [name for name in result.lens.schema.metrics if name in rows and rows[name].notna().all()]
     pairings = [str(name) for name in rows["pairing"].unique()]
-    record = {"table": "pairs", "pairings": pairings, "metrics": metrics, "whole": most is None}
+    declared = result.lens.schema.declared(pairings[0]) if pairings else {}
+    record = {
+        "table": "pairs",
+        "lens": result.lens.name,
+        "pairings": pairings,
+        "metrics": {name: declared[name].long_name for name in metrics},
+        "whole": most is None,
+    }
     return record, [PageTable("pairs", title, rows)]
 
 
@@ -119,7 +126,7 @@ def _line(curve: Curve, store: Store, thin: bool) -> dict[str, Any]:
         values = values[:, np.linspace(0, values.shape[1] - 1, MOST_POINTS).round().astype(int)]
     return {
         "name": "expected" if curve.is_null else curve.name or "this head",
-        "colour": CHANCE if curve.is_null else COLORS.get(curve.name, BLUE),
+        "color": CHANCE if curve.is_null else COLORS.get(curve.name, BLUE),
         "dashed": curve.is_null,
         "kv": curve.kv,
         "values": store.array(values.astype(np.float32)),

@@ -10,14 +10,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 from headspan.atomic import check_writable, written_whole
-from headspan.errors import HeadspanError
+from headspan.errors import ArgumentError, HeadspanError
 from headspan.explorer.assembly import ExtraSection, LensPart, document
 from headspan.explorer.kept_results import KeptResults
-from headspan.lenses.catalog import lens, lenses
+from headspan.lenses.catalog import lens
 from headspan.lenses.model import Model, open_model
 from headspan.lenses.run import Opening, run
 from headspan.progress import progress_bar
@@ -72,7 +73,8 @@ def report(
     """
     opened = open_model(model)
     settings = Settings(stack, also, time_limit, KeptResults.of(opened.heads(stack=stack)))
-    with progress_bar(len(lenses()), shown=progress is not False) as step:
+    steps = list(skip_reasons(opened, settings).values()).count(None)
+    with progress_bar(steps, shown=progress is not False) as step:
         return write_report(opened, Path(path), settings, progress=step)
 
 
@@ -97,17 +99,12 @@ def write_report(
     """
     check_writable(path)
     settings = settings or Settings()
-    reasons, parts = dict(model.skip_reasons(settings.stack)), []
-    asked = {lens(name).name for name in settings.also}
-    for name, reason in reasons.items():
-        each = lenses()[name]
-        if reason is None and each.on_request and name not in asked:
-            reasons[name] = f"{each.on_request}; use --also {name}"
-        if reasons[name] is None:
-            progress(each.title)
-            parts.append(_part(each, model, settings))
-            if settings.watch is not None and parts[-1].result is not None:
-                settings.watch(parts[-1].result)
+    reasons, parts = skip_reasons(model, settings), []
+    for each in (lens(name) for name, reason in reasons.items() if reason is None):
+        progress(each.title)
+        parts.append(_part(each, model, settings))
+        if settings.watch is not None and parts[-1].result is not None:
+            settings.watch(parts[-1].result)
     reasons |= {part.lens.name: part.problem for part in parts if part.problem}
     page = document(model, settings.stack, parts, reasons, extra_sections)
     with written_whole(path) as temporary:
@@ -115,6 +112,29 @@ def write_report(
     if settings.kept is not None:
         settings.kept.clear()
     return path
+
+
+def skip_reasons(model: Model, settings: Settings) -> dict[str, str | None]:
+    """For every lens that needs nothing but a model, None if it runs, else why it is left out."""
+    asked = {name: lens(name) for name in settings.also}
+    for each in asked.values():
+        if _choices(each):
+            raise ArgumentError(
+                f"also={each.name!r}: a report cannot choose its {' and '.join(_choices(each))}; run it by itself"
+            )
+    found = {}
+    for name, reason in model.skip_reasons(settings.stack).items():
+        each = lens(name)
+        if not _choices(each):
+            left_out = f"{each.on_request}; use --also {name}" if each.on_request and name not in asked else None
+            found[name] = reason or left_out
+    return found
+
+
+def _choices(lens: Lens) -> list[str]:
+    """What a lens's function must be told besides its subjects."""
+    given = list(signature(lens.function).parameters.values())[lens.subjects :]
+    return [one.name for one in given if one.default is Parameter.empty and one.kind is not Parameter.VAR_KEYWORD]
 
 
 def _part(lens: Lens, model: Model, settings: Settings) -> LensPart:
@@ -128,7 +148,7 @@ def _part(lens: Lens, model: Model, settings: Settings) -> LensPart:
         result = compute() if settings.kept is None else settings.kept.result(lens, compute)
     except HeadspanError as reason:
         return LensPart(lens, problem=str(reason))
-    except Exception as problem:  # noqa: BLE001: whatever a lens fails with, the other chapters are written
+    except Exception as problem:  # noqa: BLE001 whatever a lens fails with, the other chapters are written
         warnings.warn(f"{lens.name} failed: {type(problem).__name__}: {problem}", stacklevel=2)
         return LensPart(lens, problem=f"failed with an internal error ({type(problem).__name__}: {problem})")
     return LensPart(lens, result)

@@ -2,11 +2,17 @@
 
 A row holds test scores, attention scores, geometry and, less often, sharpness. Quantities that are measured less often
 than others are NaN at the steps between. What each is under the null stands beside it as `<name>_null`.
+
+Every lens that follows a series, on every kept checkpoint of a run, as one tree with dim `step`.
+
+Lenses cost seconds, rows of the record milliseconds; so the lenses run afterwards, on the checkpoints, and their series
+lies beside the record. Nodes are `<lens>/<node>`, each variable with a leading axis `step`. A checkpoint too degenerate
+for a lens is left out of that lens's series.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +21,20 @@ import xarray as xr
 
 from headspan._version import __version__
 from headspan.atomic import written_whole
-from headspan.errors import HeadspanError
+from headspan.errors import ArgumentError, DegenerateSubspace, HeadspanError
+from headspan.frames import nodes_of
 from headspan.lab.geometry import ANGLE_PAIRS, DIMS, geometry_row, groups
 from headspan.lab.model import LabModel
 from headspan.lab.named_spaces import PARTS, READERS, sizes
 from headspan.lab.recipe import Recipe
 from headspan.lab.scores import accuracy, attention_null, attention_scores, next_token_loss
 from headspan.lab.sequences import Tests
+from headspan.lenses.catalog import lens, lenses
+from headspan.lenses.model import open_model
+from headspan.lenses.run import run
+from headspan.lenses.series import along_steps
+from headspan.result import Result
+from headspan.threads import one_thread
 
 Row = dict[str, np.ndarray]
 AXES = {**DIMS, "previous_token": ("layer", "head"), "induction": ("layer", "head"), "sharpness_share": ("group",)}
@@ -145,3 +158,61 @@ def open_track(path: Path) -> xr.Dataset:
             return opened.load()
     except (OSError, ValueError) as problem:
         raise HeadspanError(f"'{path}' is no record of a lab run: {problem}") from problem
+
+
+def tracked_lenses() -> tuple[str, ...]:
+    """Lenses that follow a run: those of one checkpoint that read weights alone and need no choice of heads."""
+    return tuple(
+        name
+        for name, each in lenses().items()
+        if each.subjects == 1 and each.reads_weights_alone and each.in_series and not each.on_request
+    )
+
+
+def lens_series(checkpoints: Mapping[int, Path], names: Sequence[str] | None = None) -> xr.DataTree:
+    """Lens results along training.
+
+    Parameters
+    ----------
+    checkpoints
+        Checkpoint folders by step.
+    names
+        Names of lenses; by default all that follow a run. One that does not apply to these models is left out, with the
+        reason in the attributes.
+
+    Returns
+    -------
+    DataTree
+        One node per lens, below it the lens's own nodes, every variable with the axis `step`.
+    """
+    if not checkpoints:
+        raise ArgumentError("checkpoints: a series needs at least one, found none; train with save_every")
+    chosen = [lens(name) for name in (tracked_lenses() if names is None else names)]
+    found: dict[str, dict[int, Result]] = {}
+    attributes: dict[str, str] = {}
+    for step, folder in sorted(checkpoints.items()):
+        model = open_model(str(folder))
+        reasons = model.skip_reasons()
+        for each in chosen:
+            reason = reasons.get(each.name)
+            if reason is not None:
+                attributes[f"{each.name}_left_out"] = reason
+                continue
+            try:
+                with one_thread():
+                    result = run(each, [model.heads(dtype="float64")], each.series_options, {"progress": False})
+            except DegenerateSubspace:
+                continue
+            found.setdefault(each.name, {})[step] = result
+    nodes = {
+        f"{name}/{path}".rstrip("/"): node
+        for name, by_step in found.items()
+        for path, node in nodes_of(along_steps(by_step)).items()
+    }
+    return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attributes), **nodes})
+
+
+def write_series(tree: xr.DataTree, path: Path) -> None:
+    """Write a series as netCDF, whole or not at all."""
+    with written_whole(path) as temporary:
+        tree.to_netcdf(temporary, engine="h5netcdf")

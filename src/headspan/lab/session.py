@@ -22,8 +22,8 @@ from headspan.lab.record import track_dataset, write_track
 from headspan.lab.run_folder import RunFolder, write_json_file
 from headspan.lab.scores import loss_and_accuracy
 from headspan.lab.sequences import Part
+from headspan.lab.study import transition
 from headspan.lab.trainer import train
-from headspan.lab.transition import transition
 from headspan.progress import progress_bar
 from headspan.statistics import mean_interval
 from headspan.storage import without_nan
@@ -92,7 +92,7 @@ def run_once(recipe: Recipe, folder: Path, progress: bool = False) -> Run:
 
 def _write_lens_series(recipe: Recipe, files: RunFolder) -> Path:
     """Lens results at every `lenses_every`-th step that was kept, and at the last."""
-    from headspan.lab.lens_series import lens_series, write_series
+    from headspan.lab.record import lens_series, write_series
 
     kept = files.checkpoints()
     chosen = {step: path for step, path in kept.items() if step % recipe.lenses_every == 0 or step == max(kept)}

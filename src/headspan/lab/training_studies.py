@@ -33,7 +33,7 @@ from headspan.lab.run_folder import RunFolder, open_model
 from headspan.lab.scores import length_generalization, loss_and_accuracy
 from headspan.lab.study import STRETCHES, Bench, study_file
 from headspan.lab.trainer import initial_progress, optimizer_of, train, train_step
-from headspan.lenses.positions.sparsity import sparsity_against_chance
+from headspan.statistics.sparsity import sparsity_against_null
 
 DISTANCE, LOOK_EVERY, PATIENCE = 1.0, 50, 1.5
 RESTARTS = ("as it is", "along the most negative curvature", "the other way along it", "as far at random")
@@ -153,8 +153,8 @@ def table_sparsity(table: Float[Tensor, "row d"], leading: int = LEADING) -> tup
     """
     centered = table.detach().double().cpu() - table.detach().double().cpu().mean(0)
     directions = torch.linalg.svd(centered, full_matrices=False).Vh[:leading].T.numpy()
-    found = sparsity_against_chance(directions, seed=0)
-    return float(found["participation"].mean()), float(found["participation_chance"].mean())
+    found = sparsity_against_null(directions, seed=0)
+    return float(found["participation"].mean()), float(found["participation_null"].mean())
 
 
 def sparsity_after_training(recipe: Recipe, steps: int) -> dict[str, dict[str, float]]:

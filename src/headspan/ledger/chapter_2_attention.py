@@ -10,8 +10,19 @@ from torch import Tensor
 from headspan.distributions import expected_norm, expected_smallest_gap, singular_vector_bound
 from headspan.distributions.random_matrices import QUARTER_CIRCLE_MEAN
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws, ks_distance
-from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, near, same, variance_is
+from headspan.ledger.trial import (
+    Draws,
+    Evidence,
+    at_least,
+    at_most,
+    equals,
+    evidence,
+    ks_distance,
+    mean_is,
+    near,
+    same,
+    variance_is,
+)
 from headspan.statistics import mp_cdf, mp_edges, mp_typical, random_singular_values
 
 

@@ -20,8 +20,7 @@ from headspan.distributions import (
     token_moments,
 )
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws
-from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, near, same
+from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, near, same
 from headspan.subspaces import numerical_rank
 
 

@@ -18,8 +18,7 @@ from headspan.distributions import (
     sphere_ratio_variance,
 )
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws
-from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, near, same, variance_is
+from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, mean_is, near, same, variance_is
 
 MEAN, SPREAD = 0.7, 0.8
 

@@ -17,8 +17,20 @@ from headspan.distributions import (
     symmetric_score_bound,
 )
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws, ks_distance
-from headspan.ledger.trial import Evidence, Trial, at_least, at_most, equals, evidence, mean_is, near, same, variance_is
+from headspan.ledger.trial import (
+    Draws,
+    Evidence,
+    Trial,
+    at_least,
+    at_most,
+    equals,
+    evidence,
+    ks_distance,
+    mean_is,
+    near,
+    same,
+    variance_is,
+)
 from headspan.statistics import product_edge, random_product_singular_values, random_singular_values
 
 COUNT = 200_000

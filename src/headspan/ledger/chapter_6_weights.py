@@ -10,8 +10,7 @@ from torch import Tensor
 from headspan.distributions import aligned_trace_variance, best_alignment, random_form_covariance, sphere_score_moments
 from headspan.distributions.random_matrices import BEST_ONE_SIDE, QUARTER_CIRCLE_MEAN, SAME_TURN
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws
-from headspan.ledger.trial import Evidence, Trial, at_least, equals, evidence, mean_is, near, variance_is
+from headspan.ledger.trial import Draws, Evidence, Trial, at_least, equals, evidence, mean_is, near, variance_is
 from headspan.statistics import random_singular_values
 
 

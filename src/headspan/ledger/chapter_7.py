@@ -27,8 +27,7 @@ from headspan.distributions import (
     token_course,
 )
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws
-from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, near, same, variance_is
+from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, mean_is, near, same, variance_is
 
 N, D = 3, 2
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from headspan.distributions import attention_pattern, expected_entropy, softmax_entropy
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws
-from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, near, same
+from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, mean_is, near, same
 from headspan.statistics import mp_edges
 from headspan.subspaces import singular_values
 

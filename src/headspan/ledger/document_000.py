@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws
-from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, near, same
+from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, near, same
 from headspan.subspaces import (
     complement,
     grassmann_distance,

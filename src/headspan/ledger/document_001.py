@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws
 from headspan.ledger.models import (
     agreement_after_folding,
     class_precision,
@@ -20,7 +19,7 @@ from headspan.ledger.models import (
     ranks_and_kernels,
     strongest_pairs,
 )
-from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, variance_is
+from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, mean_is, variance_is
 from headspan.subspaces import (
     kernel_null_mean,
     kernel_null_variance,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
 D, P = 48, 6
 """Width of the stream and of a head in the computed rows."""
+METRICS = ("projection_kernel", "composition_score")
 
 
 def _kernel(first: Tensor, second: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ def known_pairs(draws: Draws, checkpoint: Checkpoint) -> Evidence:
 
 @check("S1.10")
 def heads_in_classes(draws: Draws, checkpoint: Checkpoint) -> Evidence:
-    (kernel, kernel_known), (composition, composition_known) = (heads_in_graphs(checkpoint)[m] for m in ("pk", "cs"))
+    (kernel, kernel_known), (composition, composition_known) = (heads_in_graphs(checkpoint)[m] for m in METRICS)
     return evidence(
         equals("heads by kernel", kernel, 52, 0),
         equals("of them in a class", kernel_known, 24, 0),
@@ -168,14 +168,14 @@ def heads_in_classes(draws: Draws, checkpoint: Checkpoint) -> Evidence:
 @check("S1.11")
 def detection(draws: Draws, checkpoint: Checkpoint) -> Evidence:
     found, base = class_precision(checkpoint)
-    lead = {target: found[target, "pk"] - found[target, "cs"] for target, _ in found}
+    lead = {target: found[target, METRICS[0]] - found[target, METRICS[1]] for target, _ in found}
     return evidence(
         at_least("any class, kernel less composition", lead["any class"], 0.1),
         at_least("induction, kernel less composition", lead["Induction"], 0.1),
         at_most("previous token, difference", abs(lead["Previous"]), 0.1),
         figures={
-            "any class, kernel": found["any class", "pk"],
-            "composition": found["any class", "cs"],
+            "any class, kernel": found["any class", METRICS[0]],
+            "composition": found["any class", METRICS[1]],
             "base rate": base,
         },
     )

@@ -12,9 +12,8 @@ import torch
 
 from headspan.distributions import AttentionWeights, attention_layer, random_layers
 from headspan.ledger.claim import check
-from headspan.ledger.draws import Draws
 from headspan.ledger.models import over_null, position_values
-from headspan.ledger.trial import Evidence, at_least, at_most, equals, evidence, mean_is, same
+from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, mean_is, same
 
 if TYPE_CHECKING:
     from headspan.checkpoint import Checkpoint
@@ -108,7 +107,7 @@ def high_rank(draws: Draws, checkpoint: Checkpoint) -> Evidence:
 
 @check("S2.7")
 def top_on_bottom(draws: Draws, checkpoint: Checkpoint) -> Evidence:
-    ratio = over_null(checkpoint, "decile")
+    ratio = over_null(checkpoint, "decile_mass")
     return evidence(
         at_least("last tenth over the null", ratio[-1], 4.0),
         at_most("largest other tenth over the null", ratio[:-1].max(), 1.0),

@@ -3,22 +3,26 @@
 A wrong claim passes when both halves are shown: the printed form fails and the corrected one holds. Any other passes
 when its trials hold. A check that raises has failed; a claim about a model that is not at hand is skipped, with the
 reason.
+
+The ledger as a page: one table per document, with the numbers each verdict rests on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from headspan.errors import BrokenCheck
-from headspan.ledger.claim import Claim
-from headspan.ledger.draws import Draws
-from headspan.ledger.trial import Evidence, Trial
+from headspan.ledger.claim import DOCUMENTS, STATUSES, Claim
+from headspan.ledger.trial import Draws, Evidence, Trial
 
 if TYPE_CHECKING:
     from headspan.checkpoint import Checkpoint
+
 
 Verdict = Literal["pass", "fail", "skipped"]
 TWO_HALVES = ("wrong", "not reproduced")
@@ -111,3 +115,103 @@ def examine_all(
     """Check claims, one after the other."""
     for claim in claims:
         yield examine(claim, seed, models)
+
+
+INTRODUCTION = """\
+# Claims
+
+What the documents behind headspan say, whether it is so, and the numbers that show it. Statements are in our own words.
+`headspan claims` runs every check again; `headspan claims --id 6.33` shows one in full.
+
+A claim **holds**, holds **asymptotically** or **approximately** (with the error given), is **wrong** (then the right
+form stands beside it, and the check shows both halves: the printed form fails, the right one passes), is
+**observational** (about a trained model, checked where that model is at hand) or was **not reproduced**. In the
+evidence, `measured = expected ± slack` is a trial that came out, `≠` one that did not. Random numbers are seeded;
+verdicts do not depend on the seed. Logarithms are natural.
+
+The ledger began as a table of 158 claims with numbers found by others. Where ours differ:
+
+- 2.5a: the number of real eigenvalues of a random matrix is about sqrt(2n/pi) + 1/2, so that at n = 50 the leading term
+  alone is 8 % short; the check takes the series of Edelman, Kostlan and Shub to 4 standard errors.
+- 6.49: at n = 64 we find the printed bound violated in 17 to 18 % of draws, not 11 %; the estimate for large n,
+  (2/pi) atan(1 / (|W_q| |W_k|)), gives 16 to 17 %. That it is violated is the same.
+- 7.2.1c, 5.3.2f and 8.5c: the numbers depend on a set-up that is not stated (which logits, which weights, what length);
+  ours is in the check, and the verdicts agree.
+- 2.3b: the first increase with distance is the step from lag 11 to lag 12.
+"""
+COLUMNS = ("claim", "what it says, and what is right", "check")
+SMALL = 1e-9
+SIGNS = {"equals": "=", "at most": "≤", "at least": "≥"}
+
+
+def number_text(value: float) -> str:
+    """Four digits; rounding error, which differs from machine to machine, as a bound."""
+    if value != 0 and abs(value) < SMALL:
+        return "<1e-9" if value > 0 else ">-1e-9"
+    return f"{value:.4g}"
+
+
+def trial_text(trial: Trial) -> str:
+    """`name 1.23 = 1.24 ± 0.02`, with the sign struck out where it does not hold."""
+    sign = SIGNS[trial.relation] if trial.holds else {"=": "≠", "≤": ">", "≥": "<"}[SIGNS[trial.relation]]
+    slack = f" ± {trial.slack:.2g}" if trial.slack and trial.relation == "equals" else ""
+    return f"{trial.name} {number_text(trial.measured)} {sign} {number_text(trial.expected)}{slack}"
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """Every trial and figure on one line, the printed form's first."""
+    parts = [f"as printed: {trial_text(trial)}" for trial in evidence.printed]
+    parts += [trial_text(trial) for trial in evidence.truth]
+    parts += [f"{name} {number_text(value)}" for name, value in evidence.figures.items()]
+    return "; ".join(parts)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def facts(examination: Examination) -> dict[str, str]:
+    """Everything about one claim by name, without what is empty."""
+    claim, evidence = examination.claim, examination.evidence
+    found = {
+        "claim": claim.statement,
+        "status": claim.status,
+        "what is right": claim.correction,
+        "tolerance": claim.tolerance,
+        "reference": claim.reference,
+        "check": examination.verdict,
+        "evidence": examination.reason if evidence is None else evidence_text(evidence),
+    }
+    return {name: text for name, text in found.items() if text}
+
+
+def table_rows(examinations: Sequence[Examination]) -> Iterator[tuple[str, str, str]]:
+    """The three cells of each claim's row."""
+    for examination in examinations:
+        claim, evidence = examination.claim, examination.evidence
+        right = f" **Right:** {claim.correction}" if claim.correction else ""
+        within = f" *Tolerance: {claim.tolerance}.*" if claim.tolerance else ""
+        found = examination.reason if evidence is None else evidence_text(evidence)
+        yield f"{claim.id} {claim.status}", f"{claim.statement}{right}{within}", f"{examination.verdict}: {found}"
+
+
+def summary(examinations: Sequence[Examination]) -> str:
+    """How many claims of each status, and how many passed."""
+    statuses = Counter[str](examination.claim.status for examination in examinations)
+    verdicts = Counter(examination.verdict for examination in examinations)
+    parts = ", ".join(f"{statuses[status]} {status}" for status in STATUSES if statuses[status])
+    return (
+        f"{len(examinations)} claims: {parts}. "
+        f"Checks: {verdicts['pass']} passed, {verdicts['fail']} failed, {verdicts['skipped']} skipped."
+    )
+
+
+def markdown(examinations: Sequence[Examination]) -> str:
+    """The whole ledger as a page of Markdown."""
+    lines = [INTRODUCTION, summary(examinations), ""]
+    for document, group in groupby(examinations, key=lambda examination: examination.claim.document):
+        lines += [f"## {document}: {DOCUMENTS[document]}", ""]
+        lines += [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+        lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in table_rows(list(group))]
+        lines.append("")
+    return "\n".join(lines)

@@ -44,9 +44,7 @@ def affinity_of(checkpoint: Checkpoint) -> Result:
 
 
 def _pairing_nodes(result: Result) -> dict[str, xr.Dataset]:
-    from headspan.dims import PAIRINGS
-
-    return {pairing: result.dataset(pairing) for pairing in PAIRINGS if pairing in result}
+    return {str(pairing): result.dataset(str(pairing)) for pairing in result.data.children}
 
 
 def _classes(checkpoint: Checkpoint) -> HeadClasses:
@@ -58,9 +56,9 @@ def _classes(checkpoint: Checkpoint) -> HeadClasses:
 def kernel_statistics(checkpoint: Checkpoint) -> dict[str, dict[str, float]]:
     """Of the projection kernel, by statistic and pairing: mean, its value under the null, divergence from the null."""
     nodes = _pairing_nodes(affinity_of(checkpoint))
-    null = {p: float(node["projection_kernel_null"].sel(null="haar").mean()) for p, node in nodes.items()}
-    names = {"mean": "projection_kernel_mean", "divergence": "projection_kernel_kl"}
-    return {name: {p: float(node[own]) for p, node in nodes.items()} for name, own in names.items()} | {"null": null}
+    parts = {"mean": "mean", "null": "mean_null", "divergence": "kl"}
+    names = {name: f"projection_kernel_{part}" for name, part in parts.items()}
+    return {name: {p: float(node[own]) for p, node in nodes.items()} for name, own in names.items()}
 
 
 def strongest_pairs(checkpoint: Checkpoint, pairing: str, count: int) -> list[tuple[str, str]]:

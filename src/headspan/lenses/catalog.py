@@ -35,7 +35,7 @@ def _packages() -> Iterator[ModuleType]:
     for entry in entry_points(group=GROUP):
         try:
             yield entry.load()
-        except Exception as problem:  # noqa: BLE001: a package that headspan does not know may fail in any way
+        except Exception as problem:  # noqa: BLE001 a package that headspan does not know may fail in any way
             warnings.warn(f"the lens {entry.name!r} of {entry.value} cannot be loaded: {problem}", stacklevel=2)
 
 

@@ -36,7 +36,7 @@ def load(path: str | Path) -> Result:
     if not place.is_file():
         raise HeadspanError(f"'{place}' is not there")
     tree = read_netcdf(place)
-    attrs: dict[str, Any] = dict(tree.attrs)
+    attrs: dict[str, Any] = {str(name): value for name, value in tree.attrs.items()}
     lens = _lens(attrs, place)
     nodes = nodes_of(tree)
     version = int(str(attrs.get("schema", "/1")).rpartition("/")[2])
@@ -70,10 +70,15 @@ def upgraded(
     grids: dict[str, xr.Dataset] = {}
     for name, dataset in nodes.items():
         changed = _renamed(dataset, lens.schema.renamed)
-        changed = changed if older is None else older.upgraded(changed)
-        # What lay in a node that is no longer declared lies in the root now.
-        place = name if any(fnmatchcase(name, pattern) for pattern in lens.schema.nodes) else ""
-        grids[place] = changed if place not in grids else grids[place].merge(changed, combine_attrs="no_conflicts")
+        today = changed if older is None else older.upgraded(changed)
+        # A node may have become several: then they lie below it.
+        parts = (
+            {f"{name}/{part}".strip("/"): one for part, one in today.items()} if type(today) is dict else {name: today}
+        )
+        for path, part in parts.items():
+            # What lay in a node that is no longer declared lies in the root now.
+            place = path if any(fnmatchcase(path, pattern) for pattern in lens.schema.nodes) else ""
+            grids[place] = part if place not in grids else grids[place].merge(part, combine_attrs="no_conflicts")
     found = {name: labeled(dataset, group) for name, dataset in grids.items()}
     own = found[""].attrs if "" in found else {}
     return found, {**own, **attrs, "schema": f"headspan.{lens.name}/{lens.schema.version}", "written_as": "version 1"}

@@ -7,6 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from headspan.checkpoint import Checkpoint, open_checkpoint
+from headspan.dims import Fold
 from headspan.errors import ArgumentError, NotRun, UnsupportedModel
 from headspan.lenses.catalog import lenses
 
@@ -62,7 +63,7 @@ class Model:
         self,
         *,
         stack: str | None = None,
-        fold: str = "none",
+        fold: Fold = "none",
         dtype: Any = None,
         device: Any = "cpu",
         layers: Any = None,
@@ -90,7 +91,7 @@ class Model:
                 device=device,
                 fold=fold,
                 center=center,
-                stack=stack,  # type: ignore[arg-type]
+                stack=stack,
             )
         return self._heads[key]
 

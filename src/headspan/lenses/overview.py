@@ -77,28 +77,20 @@ def head_table(layers: Sequence[int], n_heads: int, n_kv_heads: int, results: Ma
         "kv": [head.kv for head in heads],
     }
     found = pd.DataFrame(columns)
-    for name, result in results.items():
-        for column, values in _columns(name, result):
+    for result in results.values():
+        for column, values in _columns(result):
             found[column] = found["head"].map(values)
     return found
 
 
 def card_facts(results: Mapping[str, Result]) -> list[Fact]:
     """What a head's card says, in the order of the lenses."""
-    return [
-        Fact(
-            variable.card,
-            f"{name}.{variable.name}",
-            *(
-                f"{name}.{variable.name}_{part}" if f"{variable.name}_{part}" in dataset else ""
-                for part in ("null", "p")
-            ),
-            of=f"{name}.{variable.of}" if variable.of else "",
-        )
-        for name, result in results.items()
-        for _, dataset, variable in _on_card(result)
-        if _is_number(dataset[variable.name])
-    ]
+    found = []
+    for start, dataset, variable in (one for result in results.values() for one in _numbers(result)):
+        expected, p = (f"{start}.{beside}" if beside in dataset else "" for beside in _beside(variable))
+        of = f"{start}.{variable.of}" if variable.of else ""
+        found.append(Fact(variable.card, f"{start}.{variable.name}", expected, p, of))
+    return found
 
 
 @dataclass(frozen=True)
@@ -138,22 +130,31 @@ def _on_card(result: Result) -> Iterator[tuple[str, xr.Dataset, Variable]]:
                 yield node, dataset, variable
 
 
-def _columns(name: str, result: Result) -> Iterator[tuple[str, pd.Series]]:
-    for _, dataset, variable in _on_card(result):
-        values = dataset[variable.name]
-        if not _is_number(values):
-            continue
-        one = _first(values)
+def _numbers(result: Result) -> Iterator[tuple[str, xr.Dataset, Variable]]:
+    """What a card shows as a number; first what the names of its columns begin with: the lens, and the node where
+    several have such a number.
+    """
+    found = [one for one in _on_card(result) if _first(one[1][one[2].name]).ndim == 1]
+    names = [variable.name for _, _, variable in found]
+    for node, dataset, variable in found:
+        which = f".{node.replace('/', '.')}" if names.count(variable.name) > 1 else ""
+        yield f"{result.lens.name}{which}", dataset, variable
+
+
+def _columns(result: Result) -> Iterator[tuple[str, pd.Series]]:
+    for start, dataset, variable in _numbers(result):
+        one = _first(dataset[variable.name])
         labels = pd.Index(one[one.dims[0]].values)
-        yield f"{name}.{variable.name}", pd.Series(one.values, index=labels)
-        for beside in (f"{variable.name}_null", f"{variable.name}_p", variable.of):
+        yield f"{start}.{variable.name}", pd.Series(one.values, index=labels)
+        for beside in (*_beside(variable), variable.of):
             if beside and beside in dataset:
                 other = _first(dataset[beside]).values
-                yield f"{name}.{beside}", pd.Series(np.broadcast_to(other, one.shape), index=labels)
+                yield f"{start}.{beside}", pd.Series(np.broadcast_to(other, one.shape), index=labels)
 
 
-def _is_number(values: xr.DataArray) -> bool:
-    return _first(values).ndim == 1
+def _beside(variable: Variable) -> tuple[str, str]:
+    """Names of what is expected of a variable, and of its p-value; a z-score has that of its quantity."""
+    return f"{variable.name}_null", f"{variable.name.removesuffix('_z')}_p"
 
 
 CHOSEN = ("null", "prompt", "setting", "table", "centering")

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import xarray as xr
 
+from headspan.dims import Fold
 from headspan.errors import NotRun, UnsupportedModel
 from headspan.frames import nodes_of
 from headspan.labels import indexed, labeled
 from headspan.lenses.model import Model, open_model
 from headspan.progress import progress_bar
 from headspan.result import Lens, Result
-from headspan.time_limit import time_limit as limited
+from headspan.threads import time_limit as limited
 
 if TYPE_CHECKING:
     from headspan.heads import Heads
@@ -34,7 +35,7 @@ class Opening(TypedDict, total=False):
     """
 
     stack: str | None
-    fold: str
+    fold: Fold
     dtype: str | None
     device: str
     config: Any
@@ -114,10 +115,10 @@ def labeled_result(
     group = heads.n_heads // heads.n_kv_heads
     tree = xr.DataTree.from_dict({"/": found}) if isinstance(found, xr.Dataset) else found
     shape = {name: getattr(heads, name) for name in ("n_layers", "n_heads", "n_kv_heads", "d_model", "d_head")}
-    attrs = {
+    attrs: dict[str, Any] = {
         **(heads.provenance() if provenance is None else provenance),
         **shape,
-        **tree.attrs,
+        **{str(name): value for name, value in tree.attrs.items()},
         "lens": lens.name,
         "schema": f"headspan.{lens.name}/{lens.schema.version}",
     }

@@ -8,10 +8,15 @@
 
 All tensors are those of the run itself; what is derived from them (log-probabilities, what each head writes) is
 computed when it is asked for.
+
+Entropy and divergence of attention from exact logarithms: right also where a probability rounds to zero.
+
+A sink's column counts where a model has one, so that rows sum to 1.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from headspan.errors import UnsupportedModel
+from headspan.errors import HeadspanError, UnsupportedModel
 from headspan.heads.block import head_features, head_weights
 from headspan.runtime.model import RunnableModel
 
@@ -257,3 +262,32 @@ def _by_head(scores: Tensor, batch: int, n_heads: int) -> Tensor:
     if scores.ndim != 4 or scores.shape[:2] != (batch, n_heads):
         raise UnsupportedModel(f"attention scores of shape {tuple(scores.shape)} were not expected for {n_heads} heads")
     return scores
+
+
+Logs = Float[Tensor, "batch head query key"]
+
+
+def full_logs(run: Forward, place: int) -> Logs:
+    """Log-probabilities of one attention, with the column of its sinks where it has any: rows sum to 1."""
+    scores = run.runs[place].scores
+    if scores is None:
+        raise HeadspanError("exact divergences need a run that kept its scores; run forward(..., scores=True)")
+    logs = torch.log_softmax(scores.double(), dim=-1)
+    return logs.masked_fill(logs < torch.finfo(torch.float32).min / 4, -torch.inf)
+
+
+def row_entropy(logs: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
+    """-sum p log p of distributions given by log p, in nats: 0 to log of the number of keys."""
+    return -torch.where(torch.isneginf(logs), 0.0, logs.exp() * logs).sum(-1)
+
+
+def kl_rows(p: Float[Tensor, "*batch key"], q: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
+    """KL(p || q) of distributions given by their logarithms, in nats: 0 if equal, infinite where q lacks what p has."""
+    gaps = torch.where(torch.isneginf(p), 0.0, p.exp() * (p - q))
+    return gaps.sum(-1).clamp(min=0)
+
+
+def js_rows(p: Float[Tensor, "*batch key"], q: Float[Tensor, "*batch key"]) -> Float[Tensor, "*batch"]:
+    """Jensen-Shannon divergence of distributions given by their logarithms, in nats: in [0, log 2]."""
+    middle = torch.logaddexp(p, q) - math.log(2.0)
+    return 0.5 * (kl_rows(p, middle) + kl_rows(q, middle))

@@ -1,8 +1,6 @@
 """Null distributions, tails, false-discovery rates, intervals, permutations and change points. Knows no model."""
 
 from headspan.statistics.change_points import NONE, ChangePoint, change_point, change_points
-from headspan.statistics.divergence import kl_from_normal
-from headspan.statistics.false_discovery import q_values
 from headspan.statistics.intervals import (
     bootstrap_mean_interval,
     mean_interval,
@@ -15,12 +13,25 @@ from headspan.statistics.permutation import (
     direction_test,
     empirical_p_value,
     layer_distance,
+    mantel,
+    q_values,
     reverse_order_p_values,
+    spearman,
+    standard_ranks,
 )
 from headspan.statistics.random_spectra import product_edge, random_product_singular_values, random_singular_values
-from headspan.statistics.rank_correlation import mantel, spearman, standard_ranks
-from headspan.statistics.tails import log_beta_tail, log_betainc, prediction_tail, z_score
-from headspan.statistics.tracy_widom import TW_MEAN, TW_SD, tw_center_scale, tw_log_upper_tail, tw_upper_tail
+from headspan.statistics.tails import (
+    TW_MEAN,
+    TW_SD,
+    kl_from_normal,
+    log_beta_tail,
+    log_betainc,
+    prediction_tail,
+    tw_center_scale,
+    tw_log_upper_tail,
+    tw_upper_tail,
+    z_score,
+)
 
 __all__ = [
     "NONE",

@@ -19,9 +19,8 @@ import numpy as np
 from scipy.optimize import OptimizeWarning, curve_fit
 from scipy.special import expit
 
-from headspan.statistics.false_discovery import q_values
 from headspan.statistics.intervals import quantile_interval
-from headspan.statistics.permutation import empirical_p_value
+from headspan.statistics.permutation import empirical_p_value, q_values
 
 FEWEST = 8
 """Points below which no step is fitted."""

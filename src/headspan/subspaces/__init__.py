@@ -20,7 +20,9 @@ from headspan.subspaces.distances import (
     spectral_distance,
 )
 from headspan.subspaces.factored import Factored
-from headspan.subspaces.kernel_null import (
+from headspan.subspaces.kernels import projection_kernel, projection_kernel_table, projection_kernels
+from headspan.subspaces.lattice import complement, intersection, null_space, project, subspace_sum
+from headspan.subspaces.nulls import (
     kernel_null_mean,
     kernel_null_variance,
     log_lower_tail,
@@ -28,12 +30,10 @@ from headspan.subspaces.kernel_null import (
     lower_tail,
     upper_tail,
 )
-from headspan.subspaces.kernels import projection_kernel, projection_kernel_table, projection_kernels
-from headspan.subspaces.lattice import complement, intersection, null_space, project, subspace_sum
 from headspan.subspaces.overlap import squared_overlap_table, squared_overlaps
 from headspan.subspaces.random_angles import AngleNull, angle_null, random_principal_angles
 from headspan.subspaces.rank import default_tolerance, numerical_rank, spectrum_rank
-from headspan.subspaces.spectra import product_singular_values, singular_values, symmetric_eigenvalues
+from headspan.subspaces.spectra import product_singular_values, singular_values, spectrum_ks, symmetric_eigenvalues
 from headspan.subspaces.subspace import Subspace, concatenate
 
 __all__ = [
@@ -75,6 +75,7 @@ __all__ = [
     "shared_null_dimension",
     "singular_values",
     "spectral_distance",
+    "spectrum_ks",
     "spectrum_rank",
     "squared_overlap_table",
     "squared_overlaps",

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from headspan.errors import ArgumentError, DegenerateSubspace, MemoryBudgetError, ShapeError
 from headspan.subspaces.lattice import marked_residual, require_same_ambient
-from headspan.subspaces.precision import DEFAULT_MEMORY, clip_rounding, common_dtype, epsilon
+from headspan.subspaces.rank import DEFAULT_MEMORY, clip_rounding, common_dtype, epsilon
 from headspan.subspaces.subspace import Subspace
 from headspan.threads import one_thread
 

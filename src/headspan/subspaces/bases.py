@@ -23,8 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.errors import ArgumentError
-from headspan.subspaces.precision import epsilon
-from headspan.subspaces.rank import checked_matrix, spectrum_rank
+from headspan.subspaces.rank import checked_matrix, epsilon, spectrum_rank
 from headspan.subspaces.subspace import Subspace
 from headspan.threads import one_thread
 

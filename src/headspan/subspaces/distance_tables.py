@@ -33,8 +33,8 @@ from headspan.subspaces.distances import (
     projection_distance,
     spectral_distance,
 )
-from headspan.subspaces.precision import clip_rounding, epsilon
 from headspan.subspaces.random_angles import random_principal_angles
+from headspan.subspaces.rank import clip_rounding, epsilon
 from headspan.subspaces.subspace import Subspace
 from headspan.threads import one_thread
 

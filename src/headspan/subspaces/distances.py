@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.errors import ArgumentError
-from headspan.subspaces.precision import epsilon, promote
+from headspan.subspaces.rank import epsilon, promote
 
 
 def _checked(theta: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from headspan.errors import ShapeError
-from headspan.subspaces.precision import promote
+from headspan.subspaces.rank import promote
 from headspan.threads import one_thread
 
 

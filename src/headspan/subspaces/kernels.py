@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headspan.subspaces.overlap import Algorithm, squared_overlap_table, squared_overlaps
-from headspan.subspaces.precision import DEFAULT_MEMORY, clip_rounding, epsilon
+from headspan.subspaces.rank import DEFAULT_MEMORY, clip_rounding, epsilon
 from headspan.subspaces.staircase import require_layers
 from headspan.subspaces.subspace import Subspace
 

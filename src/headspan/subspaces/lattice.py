@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headspan.errors import ShapeError
 from headspan.subspaces.bases import orthonormal_basis
-from headspan.subspaces.precision import common_dtype, epsilon, promote
+from headspan.subspaces.rank import common_dtype, epsilon, promote
 from headspan.subspaces.subspace import Subspace
 
 

@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headspan.errors import ArgumentError, MemoryBudgetError, ShapeError
-from headspan.subspaces.precision import DEFAULT_MEMORY, clip_rounding, common_dtype, epsilon
+from headspan.subspaces.rank import DEFAULT_MEMORY, clip_rounding, common_dtype, epsilon
 from headspan.subspaces.staircase import (
     Staircase,
     Step,

@@ -1,13 +1,22 @@
-"""Numerical rank: how many singular values exceed an explicit share of the largest. The one place that decides it."""
+"""Numerical rank: how many singular values exceed an explicit share of the largest. The one place that decides it.
+
+The numerical contract every kernel of this folder keeps.
+
+1. Half precision is promoted to float32 on entry; float32 and float64 stay what they are.
+2. NaN or Inf in the input raises: a span of NaN is not a subspace.
+3. A value that mathematics confines to an interval may leave it by rounding only. Excess of rounding size is
+   clipped; anything larger means a broken basis or a bug, and raises instead of being hidden.
+"""
 
 from __future__ import annotations
+
+import functools
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headspan.errors import ArgumentError, ShapeError
-from headspan.subspaces.precision import promote, require_finite
+from headspan.errors import ArgumentError, DegenerateSubspace, ShapeError
 from headspan.threads import one_thread
 
 
@@ -62,3 +71,66 @@ def numerical_rank(A: Float[Tensor, "*batch d p"], tolerance: float | None = Non
     tall = A if A.shape[-2] >= A.shape[-1] else A.mT
     # By the small Gram matrix no more than half the digits would be left; QR keeps them all.
     return spectrum_rank(torch.linalg.svdvals(torch.linalg.qr(tall, mode="r").R), tolerance)
+
+
+DEFAULT_MEMORY = 256 * 2**20
+
+
+def promote(x: Tensor, what: str = "tensor") -> Tensor:
+    """`x` as float32 (from half precision) or unchanged (float32, float64); other dtypes raise."""
+    if x.dtype in (torch.float32, torch.float64):
+        return x
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return x.to(torch.float32)
+    raise ShapeError(f"{what} needs a real floating dtype, found {x.dtype}; convert it with .to(torch.float64)")
+
+
+def common_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All tensors in the widest of their promoted dtypes."""
+    dtype = functools.reduce(torch.promote_types, (promote(x).dtype for x in tensors))
+    return tuple(x.to(dtype) for x in tensors)
+
+
+def require_finite(x: Tensor, what: str) -> None:
+    """Raise if `x` holds NaN or Inf, saying how many."""
+    # One reduction settles the common case: a finite sum has no NaN and no Inf in it.
+    if bool(torch.isfinite(x.sum())):
+        return
+    bad = int((~torch.isfinite(x)).sum())
+    if bad:
+        raise DegenerateSubspace(
+            f"{what} of shape {tuple(x.shape)} needs finite entries, found {bad} NaN or Inf; "
+            "check the weights it was read from"
+        )
+
+
+def epsilon(x: Tensor) -> float:
+    """The distance from 1 to the next number in the dtype of `x`."""
+    return float(torch.finfo(x.dtype).eps)
+
+
+def clip_rounding(x: Tensor, lower: float, upper: float | Tensor, tolerance: float | Tensor, what: str) -> Tensor:
+    """Clip `x` to [lower, upper] where it leaves the interval by at most `tolerance`; raise where by more.
+
+    Parameters
+    ----------
+    x
+        Any shape; NaN is left alone, since it already says "undefined".
+    lower, upper, tolerance
+        Numbers, or tensors that broadcast with `x`.
+    what
+        The quantity's name, for the message.
+
+    Returns
+    -------
+    Tensor
+        Shape of `x`, every entry in [lower, upper] or NaN.
+    """
+    excess = torch.maximum(lower - x, x - upper)
+    if bool((excess > tolerance).any()):
+        worst = float(excess[excess > tolerance].max())
+        raise DegenerateSubspace(
+            f"{what} must stay in its range up to rounding, found one {worst:.3g} outside; "
+            "the bases are not orthonormal (build them with orthonormal_basis)"
+        )
+    return torch.minimum(torch.clamp(x, min=lower), torch.as_tensor(upper, dtype=x.dtype, device=x.device))

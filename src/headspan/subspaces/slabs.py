@@ -33,7 +33,7 @@ from torch import Tensor
 
 from headspan.errors import HeadspanError, MemoryBudgetError, ShapeError
 from headspan.subspaces.overlap import squared_overlaps
-from headspan.subspaces.precision import clip_rounding, epsilon
+from headspan.subspaces.rank import clip_rounding, epsilon
 from headspan.subspaces.staircase import Staircase, full_table
 
 HEIGHT = 128

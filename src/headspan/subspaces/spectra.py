@@ -23,7 +23,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from headspan.errors import ShapeError
-from headspan.subspaces.precision import DEFAULT_MEMORY, promote, require_finite
+from headspan.subspaces.rank import DEFAULT_MEMORY, promote, require_finite
 from headspan.threads import one_thread
 
 SAFE = 1e-12
@@ -210,3 +210,19 @@ def symmetric_eigenvalues(A: Float[Tensor, "*batch d r"], B: Float[Tensor, "*bat
         L[place] = vectors * squares.clamp(min=0).sqrt()
     values: Tensor = torch.linalg.eigvalsh(L.mT @ L.roll(r, dims=-2) / 2)
     return values.reshape(*batch, 2 * r)
+
+
+def spectrum_ks(first: Float[Tensor, "*_ p"], second: Float[Tensor, "*batch p"]) -> Float[Tensor, "*batch"]:
+    """The Kolmogorov-Smirnov distance of two sets of singular values, sup |F - F'|; the first is repeated as needed.
+
+    Returns
+    -------
+    Tensor
+        [...] in [0, 1], a multiple of 1/p: 0 for equal spectra, and 1/p or more as soon as one value differs. There is
+        no null of its own: what a change does to it depends on the change's size.
+    """
+    first, second = (values.flip(-1).contiguous() for values in (first.expand_as(second), second))
+    p = first.shape[-1]
+    points = torch.cat([first, second], dim=-1)
+    shares = [torch.searchsorted(values, points, right=True) / p for values in (first, second)]
+    return (shares[0] - shares[1]).abs().amax(-1).to(torch.float64)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from headspan.errors import DegenerateSubspace, ShapeError
-from headspan.subspaces.precision import epsilon, promote, require_finite
+from headspan.subspaces.rank import epsilon, promote, require_finite
 
 
 @dataclass(frozen=True)

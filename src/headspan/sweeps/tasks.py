@@ -15,6 +15,7 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from inspect import signature
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,17 @@ def choose_lenses(asked: str | Sequence[str] | None) -> tuple[str, ...]:
     names = [name.strip() for name in asked.split(",")] if isinstance(asked, str) else list(asked)
     if not names:
         raise ArgumentError(f"lenses={asked!r} names none; lenses are {', '.join(lenses())}")
-    return tuple(dict.fromkeys(lens_of(name).name for name in names))
+    for name in names:
+        needed = _needed_options(lens_of(name))
+        if needed:
+            raise ArgumentError(f"lenses={asked!r}: {name} needs {' and '.join(needed)}, so it cannot be swept")
+    return tuple(dict.fromkeys(names))
+
+
+def _needed_options(lens: Lens) -> list[str]:
+    """What a lens asks for beside the model."""
+    listed = list(signature(lens.function).parameters.values())[lens.subjects :]
+    return [one.name for one in listed if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
 
 
 @dataclass(frozen=True)

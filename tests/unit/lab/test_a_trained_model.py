@@ -19,8 +19,8 @@ from headspan.explorer.store import Store
 from headspan.lab import training_studies
 from headspan.lab.figures import figures
 from headspan.lab.findings import findings
-from headspan.lab.lens_series import lens_series, write_series
 from headspan.lab.recipe import preset
+from headspan.lab.record import lens_series, write_series
 from headspan.lab.session import Run
 from headspan.lab.trainer import train
 from headspan.ledger import all_claims, examine

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headspan.errors import HeadspanError
-from headspan.lab.transition import halfway, lag, lags_over_seeds, transition
+from headspan.lab.study import halfway, lag, lags_over_seeds, transition
 from headspan.statistics import ChangePoint, change_point, mean_interval
 
 STEPS = np.arange(0, 4001, 50.0)

@@ -10,9 +10,8 @@ import torch
 
 from headspan.errors import ArgumentError, BrokenCheck
 from headspan.ledger import Claim, Evidence, Trial, all_claims, examine, select_claims
-from headspan.ledger.draws import Draws
-from headspan.ledger.markdown import evidence_text, markdown, number_text, summary
-from headspan.ledger.trial import at_least, at_most, equals, mean_is, near, same, variance_is
+from headspan.ledger.examination import evidence_text, markdown, number_text, summary
+from headspan.ledger.trial import Draws, at_least, at_most, equals, mean_is, near, same, variance_is
 
 RIGHT, OFF = equals("right", 1.0, 1.0, 0.0), equals("off", 1.0, 2.0, 0.5)
 

@@ -12,7 +12,7 @@ import yaml
 from headspan.errors import BrokenCheck
 from headspan.ledger import Claim, all_claims, check, examine
 from headspan.ledger.claim import CHECKS, FOLDER, MODULES, TEXTS, claims_of
-from headspan.ledger.markdown import evidence_text
+from headspan.ledger.examination import evidence_text
 
 CHECKED = [claim for claim in all_claims() if claim.check is not None and (claim.otherwise or not claim.needs)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from headspan.checkpoint import Checkpoint, open_checkpoint
 from headspan.ledger import Claim, all_claims, examine
-from headspan.ledger.markdown import evidence_text
+from headspan.ledger.examination import evidence_text
 from headspan.ledger.models import positions_of
 
 ABOUT = {name: [claim for claim in all_claims() if claim.needs == name] for name in ("gpt2", "minilm")}

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.ledger import Examination, all_claims
-from headspan.ledger.markdown import COLUMNS, INTRODUCTION, markdown
+from headspan.ledger.examination import COLUMNS, INTRODUCTION, markdown
 
 PAGE = Path(__file__).parents[3] / "docs" / "claims.md"
 AGAIN = "make it again: headspan claims --markdown --model gpt2=... --model minilm=... > docs/claims.md"

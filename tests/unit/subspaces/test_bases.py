@@ -11,7 +11,7 @@ from torch import Tensor
 from headspan.errors import ArgumentError, DegenerateSubspace, ShapeError
 from headspan.subspaces import Subspace, concatenate, numerical_rank, orthonormal_basis, random_subspaces
 from headspan.subspaces.bases import _condition_bound
-from headspan.subspaces.precision import clip_rounding, promote, require_finite
+from headspan.subspaces.rank import clip_rounding, promote, require_finite
 
 METHODS = ("auto", "cholesky", "qr", "svd")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headspan.subspaces import kernel_null_mean, kernel_null_variance, log_upper_tail, random_subspaces
-from headspan.subspaces.rotation_null import rotated_trace_log_tail, rotated_trace_moments
+from headspan.subspaces.nulls import rotated_trace_log_tail, rotated_trace_moments
 
 D = 12
 

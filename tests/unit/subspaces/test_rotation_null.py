@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headspan.errors import ArgumentError
 from headspan.subspaces import kernel_null_variance, random_subspaces, upper_tail
-from headspan.subspaces.rotation_null import energy_shares, log_rotation_tail, rotation_variance
+from headspan.subspaces.nulls import energy_shares, log_rotation_tail, rotation_variance
 
 
 def sampled_overlaps(a: torch.Tensor, b: torch.Tensor, d: int, draws: int) -> torch.Tensor:

@@ -8,23 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from headspan.figures import figures_of
-from headspan.findings import findings_of
 from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.errors import HeadspanError
 from headspan.statistics.change_points import explained_under_null
-from headspan.sweeps.evolution import as_json, evolution
-from headspan.sweeps.evolution import curves as curves_module
-from headspan.sweeps.evolution.axis import Axis, step_changes
-from headspan.sweeps.evolution.curves import Curve, _distinct
-from headspan.sweeps.evolution.page import write_page
-from headspan.sweeps.evolution.wiring import _times
+from headspan.sweeps import evolution
+from headspan.sweeps.course import curves as curves_module
+from headspan.sweeps.course.curves import Axis, Curve, distinct_curves, step_changes
+from headspan.sweeps.course.documents import document, write_page
+from headspan.sweeps.course.figures import figures
+from headspan.sweeps.course.findings import findings
+from headspan.sweeps.course.wiring import _times
 
 STEPS = np.arange(0, 2400, 100)
 WALKS = 39
-PAIRS = ("src_layer", "src_head", "dst_layer", "dst_head")
+HEADS = [f"L{layer}H{head}" for layer in range(2) for head in range(5)]
 
 
 def leading(values: np.ndarray, *dims: str) -> tuple[tuple[str, ...], np.ndarray]:
@@ -42,7 +41,7 @@ def facts(steps: np.ndarray) -> dict[str, object]:
     }
 
 
-def affinity_node(steps: np.ndarray) -> xr.Dataset:
+def pairing_node(steps: np.ndarray) -> xr.Dataset:
     """Two layers of five heads; L0H1 to L1H2 stands out from step 1200 on, L0H0 to L1H0 at steps 100 to 500."""
     random = np.random.default_rng(3)
     shape = (len(steps), 2, 5, 2, 5)
@@ -54,27 +53,23 @@ def affinity_node(steps: np.ndarray) -> xr.Dataset:
     kernel[:, 0, 1, 1, 2] += 4 * rise
     q[:, 0, 1, 1, 2] = np.where(steps >= 1200, 0.001, 0.8)
     q[:, 0, 0, 1, 0] = np.where((steps >= 100) & (steps <= 500), 0.01, 0.8)
-    both = np.broadcast_to(q[:, None, None], (len(steps), 2, 2, *shape[1:]))
     backward = np.where(forward.transpose(2, 1, 0, 3), 2.0, np.nan) * np.ones(shape)
     backward[:, 1, 0, 0, 0] = 9.0  # above all that is possible, so that q-values alone decide
-    ones = np.ones((len(steps), 2))
+
+    def pairs(values: np.ndarray, *dims: str) -> tuple[tuple[str, ...], np.ndarray, dict[str, str]]:
+        flat = values.reshape(*values.shape[:-4], 10, 10)
+        return (*leading(flat, *dims, "src", "dst"), {"long_name": "projection kernel"})
+
+    both = np.broadcast_to(q[:, None], (len(steps), 2, *shape[1:]))
     return xr.Dataset(
         {
-            "projection_kernel": leading(kernel, *PAIRS),
-            "anticausal_kernel": leading(backward, *PAIRS),
-            "q_value": leading(both, "metric", "null", *PAIRS),
-            "chance_mean": leading(2 * ones, "metric"),
-            "chance_std": leading(0.2 * ones, "metric"),
+            "projection_kernel": pairs(kernel),
+            "projection_kernel_reverse": pairs(backward),
+            "projection_kernel_q": pairs(both, "null"),
+            "projection_kernel_null": pairs(np.full_like(both, 2.0), "null"),
+            "projection_kernel_null_sd": pairs(np.full_like(both, 0.2), "null"),
         },
-        coords={
-            "model": ["run"],
-            "step": steps,
-            "src_layer": [0, 1],
-            "dst_layer": [0, 1],
-            "metric": ["pk", "cs"],
-            "null": ["haar", "anticausal"],
-        },
-        attrs={"src_kv": 0, "dst_kv": 0, "pairing": "OQ"},
+        coords={"model": ["run"], "step": steps, "src": HEADS, "dst": HEADS, "null": ["haar", "reverse"]},
     )
 
 
@@ -84,9 +79,11 @@ def store(steps: np.ndarray = STEPS) -> xr.DataTree:
     jump = 3 - 2 / (1 + np.exp(-(steps - 1150) / 80.0)) + 0.02 * random.normal(size=len(steps))
     coords = {"model": ["run"], "step": steps}
     measured = {
-        "stable_rank": leading(np.stack([jump, jump], -1), "layer"),
-        "stable_rank_chance": leading(np.full(len(steps), 5.0)),
-        "p_value": leading(random.uniform(size=len(steps))),
+        "stable_rank": (*leading(np.stack([jump, jump], -1), "layer"), {"long_name": "stable rank"}),
+        "stable_rank_null": leading(np.full(len(steps), 5.0)),
+        "stable_rank_null_sd": leading(random.uniform(size=len(steps))),
+        "stable_rank_z": leading(random.uniform(size=len(steps))),
+        "leading_p": leading(random.uniform(size=len(steps))),
         "still": leading(np.ones(len(steps))),
     }
     roots = {lens: xr.Dataset(facts(steps), coords, {"model": "run", "lens": lens}) for lens in ("spectra", "affinity")}
@@ -96,7 +93,7 @@ def store(steps: np.ndarray = STEPS) -> xr.DataTree:
             "run/spectra": roots["spectra"],
             "run/spectra/W_Q": xr.Dataset(measured, coords),
             "run/affinity": roots["affinity"],
-            "run/affinity/OQ": affinity_node(steps),
+            "run/affinity/OQ": pairing_node(steps),
         }
     )
 
@@ -112,11 +109,11 @@ def test_a_planted_change_is_found_with_an_interval_that_holds_it(course: xr.Dat
     assert float(row["change"]) == pytest.approx(1150, abs=50)
     assert float(row["before"]) == pytest.approx(3, abs=0.1)
     assert float(row["after"]) == pytest.approx(1, abs=0.1)
-    assert float(row["p_value"]) == pytest.approx(1 / (WALKS + 1))
-    np.testing.assert_array_equal(row["chance"], 5.0)
+    assert float(row["change_p"]) == pytest.approx(1 / (WALKS + 1))
+    np.testing.assert_array_equal(row["value_null"], 5.0)
 
 
-def test_chance_values_p_values_and_constants_are_no_quantities(course: xr.DataTree) -> None:
+def test_nulls_p_values_and_constants_are_no_quantities(course: xr.DataTree) -> None:
     names = set(course["run/quantities"]["quantity"].values)
     assert names == {"spectra W_Q stable_rank", "affinity OQ projection_kernel"}
 
@@ -124,7 +121,7 @@ def test_chance_values_p_values_and_constants_are_no_quantities(course: xr.DataT
 def test_a_random_walk_passes_for_a_change_as_often_as_stated() -> None:
     random = np.random.default_rng(11)
     walks = random.normal(size=(60, 20)).cumsum(1)
-    p = step_changes(walks, np.arange(20), walks=WALKS)["p_value"].values
+    p = step_changes(walks, np.arange(20), walks=WALKS)["change_p"].values
     share = np.mean(np.nan_to_num(p, nan=1.0) <= 0.05)
     assert share <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 60)
 
@@ -155,7 +152,7 @@ def test_an_edge_appears_where_it_was_put_and_one_that_vanished_is_said_to(cours
         wiring["n_edges"].sel(counted_pairing="OQ"), (STEPS >= 1200) + 0 + ((STEPS >= 100) & (STEPS <= 500))
     )
     assert float(wiring["change"][0]) == pytest.approx(1150, abs=60)
-    assert wiring.attrs["null"] == "anticausal"
+    assert wiring.attrs["null"] == "reverse"
 
 
 @pytest.mark.parametrize(
@@ -174,34 +171,34 @@ def test_an_edge_must_hold_to_the_end_for_two_checkpoints(held: str, times: tupl
 
 
 def test_findings_name_change_edge_and_twins(course: xr.DataTree) -> None:
-    found = findings_of("evolution", course)
+    found = findings(course)
     text = " ".join(finding.statement for finding in found)
     assert found[0].statement == "Steps 200 and 300 have identical weights."
-    assert "Stable rank of W_Q: falls from 3" in text
-    assert "L0H1 comes to be read by the queries of L1H2 at step 1200, and stays so" in text
+    assert "Stable rank (W_Q) falls from 3" in text
+    assert "L0H1 → L1H2 becomes a Q-composition edge at step 1200 and stays one" in text
     assert "1 appeared in between and stayed, 1 vanished" in text
     assert [finding.weight for finding in found] == sorted((finding.weight for finding in found), reverse=True)
 
 
 def test_the_figures_draw_what_the_tables_say(course: xr.DataTree) -> None:
-    drawn = figures_of("evolution", course)
+    drawn = figures(course)
     assert list(drawn) == ["When quantities change", "Wiring over training", "Spectra over training"]
-    edge = next(trace for trace in drawn["Wiring over training"].data if trace.name == "L0H1 to L1H2, OQ")
+    edge = next(trace for trace in drawn["Wiring over training"].data if trace.name == "L0H1 → L1H2, OQ")
     np.testing.assert_array_equal(edge.y, course["run/wiring"]["score"].values[0])
     changes = drawn["When quantities change"].data
     drawn_at = {name: x for trace in changes for name, x in zip(trace.y, trace.x, strict=True)}
     row = course["run/quantities"].to_dataset().sel(quantity="spectra W_Q stable_rank")
-    assert drawn_at["Stable rank of W_Q"] == float(row["change"])
+    assert drawn_at["Stable rank (W_Q)"] == float(row["change"])
 
 
 def test_the_page_and_the_json_hold_the_findings(course: xr.DataTree, tmp_path: Path) -> None:
-    found = findings_of("evolution", course)
+    found = findings(course)
     page = write_page(course, found, tmp_path / "evolution.html").read_text()
     assert "Steps 200 and 300 have identical weights." in page
     assert "run/step-1200" in page
-    document = json.loads(json.dumps(as_json(course, found), allow_nan=False))
-    assert document["schema"] == "headspan.evolution/1"
-    model = document["models"]["run"]
+    written = json.loads(json.dumps(document(course, found), allow_nan=False))
+    assert written["schema"] == "headspan.evolution/2"
+    model = written["models"]["run"]
     assert {row["quantity"] for row in model["change_points"]} >= {"spectra W_Q stable_rank"}
     assert model["edges"][0]["appears"] == 1200
     assert model["checkpoints"][3]["identical_to"] == 200
@@ -217,7 +214,7 @@ def test_a_store_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert "there is no sweep in" in str(done.exception)
 
 
-def test_a_table_and_its_mean_are_one_quantity_and_the_one_with_chance_stays(course: xr.DataTree) -> None:
+def test_a_table_and_its_mean_are_one_quantity(course: xr.DataTree) -> None:
     for model in course.children.values():
         rows = model["quantities"]["value"].values
         same = [(i, j) for i in range(len(rows)) for j in range(i) if np.allclose(rows[i], rows[j], 1e-9, 0, True)]
@@ -225,22 +222,22 @@ def test_a_table_and_its_mean_are_one_quantity_and_the_one_with_chance_stays(cou
         assert all(across[i] != across[j] for i, j in same)
 
 
-def test_of_equal_curves_the_one_with_a_chance_value_stays() -> None:
+def test_of_equal_curves_the_one_with_an_expected_value_stays() -> None:
     steps, values, none = np.arange(3), np.array([1.0, 2.0, 3.0]), np.full(3, np.nan)
-    table = Curve("affinity", "kernel", steps, values, none)
-    mean = Curve("affinity", "mean", steps, values * (1 + 1e-12), np.ones(3))
-    other = Curve("affinity", "other", steps, values + 1, none)
-    assert [curve.name for curve in _distinct([table, mean, other])] == ["mean", "other"]
+    table = Curve("affinity", "kernel", "Kernel", steps, values, none)
+    mean = Curve("affinity", "mean", "Mean", steps, values * (1 + 1e-12), np.ones(3))
+    other = Curve("affinity", "other", "Other", steps, values + 1, none)
+    assert [curve.name for curve in distinct_curves([table, mean, other])] == ["mean", "other"]
 
 
 def test_a_mean_is_the_same_however_many_steps_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.random.default_rng(2).normal(size=(7, 3, 11))
     values[2], values[4, 1] = np.nan, np.nan
     variable = xr.DataArray(values.transpose(1, 0, 2), dims=("layer", "step", "head"))
-    whole = curves_module._mean(variable)
+    whole = curves_module.mean_over_heads(variable)
     np.testing.assert_allclose(whole, [np.nan if step == 2 else np.nanmean(values[step]) for step in range(7)])
     monkeypatch.setattr(curves_module, "AT_ONCE", 3 * values[0].nbytes)
-    np.testing.assert_array_equal(curves_module._mean(variable), whole)
+    np.testing.assert_array_equal(curves_module.mean_over_heads(variable), whole)
 
 
 def test_a_step_too_small_to_matter_is_counted_but_not_told_of(course: xr.DataTree) -> None:
@@ -248,7 +245,7 @@ def test_a_step_too_small_to_matter_is_counted_but_not_told_of(course: xr.DataTr
     node = next(iter(shrunk.children.values()))
     table = node["quantities"].to_dataset()
     node["quantities"] = xr.DataTree(table.assign(after=table["before"] * 1.001))
-    before, after = (" ".join(one.statement for one in findings_of("evolution", each)) for each in (course, shrunk))
+    before, after = (" ".join(one.statement for one in findings(each)) for each in (course, shrunk))
     assert " around step " in before
     assert " around step " not in after
-    assert "change by a step clearer than 95 %" in after
+    assert "have a change point (p <= 0.05 against random walks)" in after

@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
-from headspan.figures import figures_of
-from headspan.findings import findings_of
 from safetensors.torch import save_file
 from scipy.stats import norm
 
-from headspan.dims import PAIR_DIMS
-from headspan.sweeps import open_store, run_sweep
-from headspan.sweeps.evolution import evolution
-from headspan.sweeps.evolution.page import write_page
-from headspan.sweeps.evolution.wiring import tail_q
-from headspan.sweeps.evolution.words import all_in_words, in_words
+from headspan.sweeps import evolution, open_store, sweep
+from headspan.sweeps.course.curves import Curve, curve_dataset, quantity_words
+from headspan.sweeps.course.documents import write_page
+from headspan.sweeps.course.figures import figures
+from headspan.sweeps.course.findings import findings
+from headspan.sweeps.course.wiring import tail_q
 from tests.robustness.sweep_models import client_in_this_process
 
 WIDTH, HEADS, LAYERS, TOKENS = 48, 4, 3, 10
@@ -75,13 +73,13 @@ def series(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def course(series: Path, tmp_path_factory: pytest.TempPathFactory) -> xr.DataTree:
     store = tmp_path_factory.mktemp("store")
     with client_in_this_process() as client:
-        assert not run_sweep(series, store, lenses="affinity", client=client).failures
+        assert not sweep(series, store, lenses="affinity", client=client).failures
     return evolution(open_store(store), walks=19)
 
 
 def test_edges_are_found_when_they_form_and_no_others(course: xr.DataTree) -> None:
     table = course["run/wiring"].to_dataset()
-    assert table.attrs["null"] == "anticausal"
+    assert table.attrs["null"] == "reverse"
     found = {
         (str(edge["pairing"].values), str(edge["src"].values), str(edge["dst"].values)): (
             float(edge["appears"]),
@@ -99,12 +97,12 @@ def test_edges_are_found_when_they_form_and_no_others(course: xr.DataTree) -> No
 
 
 def test_findings_figure_and_page_show_the_edges(course: xr.DataTree, tmp_path: Path) -> None:
-    found = findings_of("evolution", course)
+    found = findings(course)
     text = " ".join(finding.statement for finding in found)
-    assert "L0H1 comes to be read by the queries of L2H3 at step" in text
-    assert "2 pairs of heads stand out at step 900, 1 at step 0; 2 appeared in between and stayed, 1 vanished." in text
+    assert "L0H1 → L2H3 becomes a Q-composition edge at step" in text
+    assert "2 pairs of heads are edges at step 900, 1 at step 0; 2 appeared in between and stayed, 1 vanished." in text
     table = course["run/wiring"].to_dataset()
-    drawn = figures_of("evolution", course)["Wiring over training"]
+    drawn = figures(course)["Wiring over training"]
     marks = {trace.name: sorted(trace.x) for trace in drawn.data if trace.name in ("appears", "vanishes")}
     for name, places in marks.items():
         np.testing.assert_array_equal(places, np.sort(table[name].values[np.isfinite(table[name].values)]))
@@ -112,49 +110,53 @@ def test_findings_figure_and_page_show_the_edges(course: xr.DataTree, tmp_path: 
     counts = next(trace for trace in drawn.data if trace.name == "number in OQ")
     np.testing.assert_array_equal(counts.y, table["n_edges"].sel(counted_pairing="OQ"))
     page = write_page(course, found, tmp_path / "page.html").read_text()
-    assert "L0H1 comes to be read by the queries of L2H3" in page
+    assert "L0H1 → L2H3 becomes a Q-composition edge" in page
 
 
 def pairs(values: np.ndarray) -> xr.DataArray:
-    return xr.DataArray(values, dims=("step", *PAIR_DIMS))
+    return xr.DataArray(values, dims=("step", "src", "dst"))
 
 
-def test_no_pair_lies_beyond_the_tail_at_95_of_100_steps_by_chance() -> None:
-    random, shape = np.random.default_rng(0), (1000, 1, 6, 1, 6)
-    kernel, impossible = (pairs(4 + 0.5 * random.normal(size=shape)) for _ in range(2))
-    share = float((tail_q(kernel, impossible) <= 0.05).any(PAIR_DIMS).mean())
+def test_no_pair_lies_beyond_the_tail_at_95_of_100_steps_under_the_null() -> None:
+    random, shape = np.random.default_rng(0), (1000, 6, 6)
+    kernel, reverse = (pairs(4 + 0.5 * random.normal(size=shape)) for _ in range(2))
+    share = float((tail_q(kernel, reverse) <= 0.05).any(["src", "dst"]).mean())
     assert share == pytest.approx(0.05, abs=3 * np.sqrt(0.05 * 0.95 / 1000))
 
 
 def test_a_single_pair_beyond_the_tail_stands_out_and_an_undefined_one_does_not() -> None:
-    impossible = 4 + 0.5 * norm.ppf((np.arange(36) + 0.5) / 36).reshape(1, 1, 6, 1, 6)
-    kernel = impossible.copy()
-    kernel[0, 0, 2, 0, 3], kernel[0, 0, 1, 0, 1] = 8.0, np.nan
-    q = tail_q(pairs(kernel), pairs(impossible)).values
-    assert np.argwhere(q <= 0.05).tolist() == [[0, 0, 2, 0, 3]]
-    assert np.isnan(q[0, 0, 1, 0, 1])
+    reverse = 4 + 0.5 * norm.ppf((np.arange(36) + 0.5) / 36).reshape(1, 6, 6)
+    kernel = reverse.copy()
+    kernel[0, 2, 3], kernel[0, 1, 1] = 8.0, np.nan
+    q = tail_q(pairs(kernel), pairs(reverse)).values
+    assert np.argwhere(q <= 0.05).tolist() == [[0, 2, 3]]
+    assert np.isnan(q[0, 1, 1])
 
 
 @pytest.mark.parametrize(
-    ("lens", "name", "words"),
+    ("name", "attributes", "node", "words"),
     [
-        ("drift", "angles_V", "Angles that value spaces turned by"),
-        ("drift", "relative_change_O", "Relative change of W_O"),
-        ("affinity", "OQ mean pk", "Mean shared dimensions, outputs and queries"),
-        ("affinity", "OK normalized_kernel", "Share of dimensions shared, outputs and keys"),
-        ("spectra", "W_K_head stable_rank", "Stable rank of W_K by head"),
-        ("spectra", "alignment trace", "Trace of W_QK"),
-        ("similarity", "grassmann", "Distance of query and key spaces"),
-        ("positions", "head_overlap_Q", "Head overlap of W_Q, positions"),
-        ("mine", "node new_thing", "New thing, mine node"),
+        ("relative_change", {"long_name": "relative change of W_O"}, "O", "Relative change of W_O (O)"),
+        ("projection_kernel_mean", {"long_name": "mean projection kernel"}, "OK", "Mean projection kernel (OK)"),
+        ("grassmann", {"long_name": "distance of query and key spaces"}, "", "Distance of query and key spaces"),
+        ("new_thing", {}, "node", "New thing (node)"),
     ],
 )
-def test_quantities_have_names_that_a_reader_knows(lens: str, name: str, words: str) -> None:
-    assert in_words(lens, name) == words
+def test_quantities_are_named_by_what_their_lens_says(
+    name: str, attributes: dict[str, str], node: str, words: str
+) -> None:
+    assert quantity_words(name, xr.DataArray(0.0, attrs=attributes), node) == words
 
 
 def test_no_two_quantities_have_one_name() -> None:
-    names = [("a", "x_y"), ("a", "x y"), ("spectra", "W_Q ks"), ("spectra", "W_K ks")]
-    words = all_in_words(names)
+    steps, values = np.arange(2), np.arange(2.0)
+    named = (("a", "x_y", "Same"), ("a", "x y", "Same"), ("spectra", "W_Q ks", "Distance (W_Q)"))
+    words = curve_dataset([Curve(*names, steps, values, values) for names in named], steps)["words"].values
+    assert list(words) == ["Same [a x_y]", "Same [a x y]", "Distance (W_Q)"]
+
+
+def test_every_quantity_of_a_swept_lens_has_a_name_of_its_own(course: xr.DataTree) -> None:
+    words = list(course["run/quantities"]["words"].values)
     assert len(set(words)) == len(words)
-    assert words[2:] == ["Distance from noise of W_Q", "Distance from noise of W_K"]
+    assert "Projection kernel (OQ)" in words
+    assert not [text for text in words if "_" in text]

@@ -15,8 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from headspan.cli.main import app
+from headspan.progress import duration
 from headspan.sweeps import session
-from headspan.sweeps.progress import Lines, duration, progress_view
+from headspan.sweeps.progress import View, progress_view
 from tests.robustness.sweep_models import client_in_this_process, write_series
 
 
@@ -27,7 +28,7 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         with client_in_this_process() as client:
             yield client
 
-    monkeypatch.setattr(session, "connected", here)
+    monkeypatch.setattr(session, "connect", here)
 
 
 @pytest.mark.usefixtures("_in_this_process")
@@ -50,7 +51,7 @@ def test_failed_tasks_are_listed_and_make_exit_code_three(tmp_path: Path) -> Non
 
 def test_plain_lines_are_few_and_name_every_failure() -> None:
     said: list[str] = []
-    view = Lines("tasks", 100, said.append)
+    view = View("tasks", 100, said.append)
     for place in range(100):
         view.ended(f"task {place}", "it broke" if place == 30 else "")
     assert len(said) == 21
@@ -64,7 +65,7 @@ def test_durations_read_well(seconds: float, text: str) -> None:
 
 
 def test_a_quiet_view_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_view("tasks", 1, None, quiet=True) as view:
+    with progress_view("tasks", 1, None, progress=False) as view:
         view.ended("x", "broken")
     assert capsys.readouterr().err == ""
 
@@ -74,7 +75,7 @@ def test_a_terminal_sees_one_live_line_with_done_running_and_failed() -> None:
         "from headspan.sweeps.progress import progress_view\n"
         "class Client:\n"
         "    def nthreads(self): return {'a': 1, 'b': 1}\n"
-        "with progress_view('tasks', 3, Client(), quiet=False) as view:\n"
+        "with progress_view('tasks', 3, Client(), progress=True) as view:\n"
         "    view.ended('one'); view.ended('two', 'it [broke]')\n"
     )
     ours, theirs = os.openpty()
@@ -85,4 +86,4 @@ def test_a_terminal_sees_one_live_line_with_done_running_and_failed() -> None:
     os.close(theirs)
     assert "two failed: it [broke]" in shown
     assert "2/3" in shown
-    assert "1 running  1 failed" in shown
+    assert "1 running, 1 failed" in shown

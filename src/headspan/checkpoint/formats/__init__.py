@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import BinaryIO
 
-from headspan.checkpoint.formats.safetensors_header import SafetensorsHeader, read_safetensors_header
-from headspan.checkpoint.formats.torch_header import TorchHeader, read_torch_header
+from headspan.checkpoint.formats.headers import (
+    SafetensorsHeader,
+    TorchHeader,
+    read_safetensors_header,
+    read_torch_header,
+)
 from headspan.errors import CheckpointError, UnsupportedModel
 
 TORCH_SUFFIXES = frozenset({".bin", ".pt", ".pth"})

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from headspan.checkpoint.config import Config, read_json
 from headspan.checkpoint.formats import read_weight_header
+from headspan.checkpoint.formats.headers import is_torch_zip
 from headspan.checkpoint.formats.tensors import TensorInfo, merge_infos, names_by_place
-from headspan.checkpoint.formats.torch_header import is_torch_zip
 from headspan.errors import CheckpointError
 
 if TYPE_CHECKING:

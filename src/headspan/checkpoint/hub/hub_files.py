@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from headspan.checkpoint.formats import WeightHeader, read_weight_header
+from headspan.checkpoint.formats.headers import ZIP_MAGIC, SafetensorsHeader, TorchHeader
 from headspan.checkpoint.formats.local_files import hash_of_files
-from headspan.checkpoint.formats.safetensors_header import SafetensorsHeader
 from headspan.checkpoint.formats.tensors import ITEM_BYTES, TensorInfo, merge_infos, names_by_place
-from headspan.checkpoint.formats.torch_header import ZIP_MAGIC, TorchHeader
 from headspan.checkpoint.formats.torch_pickle import PickledTensor
 from headspan.checkpoint.hub.cache import ByteRange
 from headspan.checkpoint.hub.connection import Connection

@@ -14,7 +14,7 @@ from headspan.checkpoint.checkpoint import Checkpoint
 from headspan.checkpoint.config import MAX_WIDTH, Config
 from headspan.checkpoint.families import FAMILIES, Linear, Norm, Stack, Table
 from headspan.checkpoint.formats.tensors import TensorInfo
-from headspan.checkpoint.recognition import language_config, stored_stacks
+from headspan.checkpoint.opening import language_config, stored_stacks
 from headspan.checkpoint.stored_stack import StoredNames, StoredStack, stored_shape
 from headspan.checkpoint.synthetic.store import STRENGTH, Planted, SyntheticStore, random_pairs
 from headspan.errors import CheckpointError, UnsupportedModel

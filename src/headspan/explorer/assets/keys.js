@@ -11,7 +11,7 @@ headspan.keys = (() => {
     const onFigure = event.target.matches(".plot");
     if (!head || !(inPanel || onFigure) || event.altKey || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
-    headspan.state.set({head: headspan.labels.neighbour(head, ...steps[event.key]), with: null}, {replace: true});
+    headspan.state.set({head: headspan.labels.neighbor(head, ...steps[event.key]), with: null}, {replace: true});
     if (inPanel) document.getElementById("panel-title").focus({preventScroll: true});
   }
 

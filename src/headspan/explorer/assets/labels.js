@@ -18,7 +18,7 @@ headspan.labels = (() => {
   const kvs = grouped ? layers.flatMap((layer) => Array.from({length: kvHeads}, (_, head) => `L${layer}K${head}`)) : [];
 
   /* The head `dx` to the right and `dy` layers up; at an edge the one that is there. */
-  function neighbour(label, dx, dy) {
+  function neighbor(label, dx, dy) {
     const {layer, head, kv} = read(label);
     const clamp = (value, top) => Math.max(0, Math.min(top, value));
     const place = clamp(layers.indexOf(layer) + dy, layers.length - 1);
@@ -39,5 +39,5 @@ headspan.labels = (() => {
   /* Heads that a text names, in order. */
   const named = (text) => [...text.matchAll(/\bL\d+[HK]\d+\b/g)].map((found) => found[0]).filter((label) => read(label));
 
-  return {read, all, kvs, neighbour, keyOf, readers, named, grouped};
+  return {read, all, kvs, neighbor, keyOf, readers, named, grouped};
 })();

@@ -3,12 +3,12 @@
    column of a matrix of pairs. */
 headspan.marks = (() => {
   const MOST = 400;
-  const colour = () => getComputedStyle(document.documentElement).getPropertyValue("--mark").trim();
+  const color = () => getComputedStyle(document.documentElement).getPropertyValue("--mark").trim();
 
   function ring(trace, x, y, symbol, size) {
     return {type: "scatter", mode: "markers", x, y, xaxis: trace.xaxis, yaxis: trace.yaxis, hoverinfo: "skip",
       showlegend: false, cliponaxis: false,
-      marker: {symbol, size, color: colour(), line: {width: 2.5, color: colour()}}};
+      marker: {symbol, size, color: color(), line: {width: 2.5, color: color()}}};
   }
 
   function pointRing(trace, head) {
@@ -32,7 +32,7 @@ headspan.marks = (() => {
     // Beside a thin row, not over it.
     const half = trace.z.length > 60 ? 1.5 : 0.5;
     const other = along === "y" ? "x" : "y";
-    return {type: "rect", layer: "above", line: {width: 1.5, color: colour()}, fillcolor: "rgba(0,0,0,0)",
+    return {type: "rect", layer: "above", line: {width: 1.5, color: color()}, fillcolor: "rgba(0,0,0,0)",
       [`${along}ref`]: ref, [`${along}0`]: at - half, [`${along}1`]: at + half,
       [`${other}ref`]: `${otherRef} domain`, [`${other}0`]: 0, [`${other}1`]: 1};
   }

@@ -7,7 +7,8 @@ headspan.pairs = (() => {
   const column = (name) => headspan.tables.column(table, name);
   const src = column("src"), dst = column("dst"), pairing = column("pairing");
   const srcLayer = column("src_layer"), dstLayer = column("dst_layer");
-  const score = Object.fromEntries(about.metrics.map((metric) => [metric, column(metric)]));
+  const metrics = Object.keys(about.metrics);
+  const score = Object.fromEntries(metrics.map((metric) => [metric, column(metric)]));
   let rows = null;
 
   /* Row of a pair; undefined where the page does not carry it. */
@@ -82,6 +83,6 @@ headspan.pairs = (() => {
     return [low, high];
   }
 
-  return {row, kept, pair, strongest, scores, excesses, into, outOf, between, through, count, range, metrics: about.metrics,
+  return {row, kept, pair, strongest, scores, excesses, into, outOf, between, through, count, range, metrics,
     pairings: about.pairings, whole: about.whole};
 })();

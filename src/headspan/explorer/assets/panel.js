@@ -64,7 +64,7 @@ headspan.panel = (() => {
       6, headspan.pairs.between(label, other));
     const line = (edge) => make("p", {}, make("span", {class: `pairing ${edge.pairing}`}, edge.pairing),
       ` ${edge.src} → ${edge.dst}: ${number(edge.score, 4)}, expected ${number(edge.expected)}. `,
-      make("span", {class: "quiet"}, [`random subspaces ${p(edge.p)}`, p(edge.pOrder) && `impossible order ${p(edge.pOrder)}`]
+      make("span", {class: "quiet"}, [`random subspaces ${p(edge.p)}`, p(edge.pOrder) && `reverse-order null ${p(edge.pOrder)}`]
         .filter(Boolean).join("; ") + "."));
     return make("section", {class: "pair"}, make("h3", {}, "With ", headLink(other)),
       found.length ? found.map(line) : make("p", {class: "quiet"}, "This pair is not among those the page carries."));
@@ -111,7 +111,7 @@ headspan.panel = (() => {
     }
     const classes = record.classes[label] ?? [];
     const step = (dx, dy, sign, words) => make("button", {type: "button", class: "step", "aria-label": words, title: words,
-      onclick: () => headspan.state.set({head: headspan.labels.neighbour(label, dx, dy), with: null})}, sign);
+      onclick: () => headspan.state.set({head: headspan.labels.neighbor(label, dx, dy), with: null})}, sign);
     body.replaceChildren(
       make("header", {}, make("h2", {id: "panel-title", tabindex: "-1"}, label),
         make("div", {class: "steps"}, step(-1, 0, "←", "head before"), step(1, 0, "→", "next head"),

@@ -12,7 +12,7 @@ headspan.panels = (() => {
     for (const trace of data) ids.set(`${trace.xaxis ?? "x"} ${trace.yaxis ?? "y"}`, [trace.xaxis ?? "x", trace.yaxis ?? "y"]);
     const found = [...ids.values()].map(([x, y]) => ({x, y, across: axis(layout, x).domain, up: axis(layout, y).domain}));
     if (found.length < 2 || found.some((each) => !each.across || !each.up)) return null;
-    // Colour bars between panels have places of their own.
+    // Color bars between panels have places of their own.
     if (layout.coloraxis2) return null;
     found.sort((a, b) => b.up[1] - a.up[1] || a.across[0] - b.across[0]);
     for (const each of found) each.shown = data.some((trace) => (trace.xaxis ?? "x") === each.x && trace.visible !== false);

@@ -1,5 +1,5 @@
 "use strict";
-/* Small line plots in the side panel: a few curves over their index, drawn as SVG with the page's own colours. */
+/* Small line plots in the side panel: a few curves over their index, drawn as SVG with the page's own colors. */
 headspan.sparks = (() => {
   const WIDTH = 320, HEIGHT = 96, LEFT = 34, BOTTOM = 16, TOP = 6;
   const {svg} = headspan.dom;
@@ -16,7 +16,7 @@ headspan.sparks = (() => {
     return text;
   }
 
-  /* `lines`: name, colour, values, and whether it is dashed. `unit` follows the numbers of the upright axis. */
+  /* `lines`: name, color, values, and whether it is dashed. `unit` follows the numbers of the upright axis. */
   function plot(title, lines, {unit = "", across = "", top = null} = {}) {
     const values = lines.flatMap((line) => Array.from(line.values)).filter(Number.isFinite);
     const length = Math.max(...lines.map((line) => line.values.length));
@@ -30,13 +30,13 @@ headspan.sparks = (() => {
       label(`${headspan.words.number(high, 2)}${unit}`, [LEFT - 4, TOP + 7]),
       label("0", [LEFT - 4, HEIGHT - BOTTOM]),
       label(across, [WIDTH - 4, HEIGHT - 3]),
-      lines.map((line) => svg("path", {class: "line", style: `stroke: ${line.colour}`, "data-name": line.name,
+      lines.map((line) => svg("path", {class: "line", style: `stroke: ${line.color}`, "data-name": line.name,
         "stroke-dasharray": line.dashed ? "3 3" : null, d: path(Array.from(line.values), x, y)})));
   }
 
   function key(lines) {
     return headspan.dom.make("p", {class: "key"}, lines.map((line) => headspan.dom.make("span", {},
-      headspan.dom.make("i", {style: `background: ${line.colour}`, class: line.dashed ? "dashed" : null}), line.name)));
+      headspan.dom.make("i", {style: `background: ${line.color}`, class: line.dashed ? "dashed" : null}), line.name)));
   }
 
   return {plot, key};

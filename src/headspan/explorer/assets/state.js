@@ -5,7 +5,7 @@ headspan.state = (() => {
   const {layers} = headspan.record.heads;
   const pairs = headspan.record.pairs;
   const pairings = pairs ? pairs.pairings : [];
-  const metrics = pairs ? pairs.metrics : [];
+  const metrics = pairs ? Object.keys(pairs.metrics) : [];
   const listeners = [];
 
   const initial = () => ({

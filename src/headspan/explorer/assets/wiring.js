@@ -38,12 +38,12 @@ headspan.wiring = (() => {
     const tip = 8 + 5 * strength;
     const line = curve(where.get(edge.src), where.get(edge.dst), BOWS[place % 3], about.pixels,
       about.busy.has(edge.dst) ? about.dot / 2 : about.dot / 8 + 2, tip);
-    const colour = about.colours[edge.pairing];
+    const color = about.colors[edge.pairing];
     return {
       type: "scatter", mode: "lines+markers", x: line.map((p) => p[0]), y: line.map((p) => p[1]),
-      line: {color: colour, width: 1.2 + 3.3 * strength, simplify: false,
+      line: {color: color, width: 1.2 + 3.3 * strength, simplify: false,
         backoff: [...Array(line.length - 1).fill(0), tip / 2]},
-      marker: {symbol: "arrow", size: [...Array(line.length - 1).fill(0), tip], angleref: "previous", color: colour,
+      marker: {symbol: "arrow", size: [...Array(line.length - 1).fill(0), tip], angleref: "previous", color: color,
         line: {width: 0}},
       opacity: faint ? 0.13 : 0.55 + 0.4 * strength,
       meta: {pairing: edge.pairing, src: edge.src, dst: edge.dst}, legendgroup: edge.pairing, showlegend: false,
@@ -77,7 +77,7 @@ headspan.wiring = (() => {
   function legend(view, about) {
     return headspan.pairs.pairings.filter((name) => view.pairings.includes(name)).map((name) => ({
       type: "scatter", mode: "lines", x: [null], y: [null], name: about.names[name], legendgroup: name,
-      line: {color: about.colours[name], width: 3}}));
+      line: {color: about.colors[name], width: 3}}));
   }
 
   const square = (label) => label.includes("K");
@@ -85,7 +85,7 @@ headspan.wiring = (() => {
   function dots(labels, about, style) {
     return {type: "scatter", x: labels.map((label) => where.get(label)[0]), y: labels.map((label) => where.get(label)[1]),
       text: labels, mode: style.text ? "markers+text" : "markers", textfont: {size: 10, color: "#1B1F24"},
-      marker: {size: style.size, color: style.colour, opacity: style.opacity ?? 1, line: style.line,
+      marker: {size: style.size, color: style.color, opacity: style.opacity ?? 1, line: style.line,
         symbol: labels.map((label) => (square(label) ? "square" : style.symbol ?? "circle"))},
       name: style.name, legend: "legend2", showlegend: Boolean(style.legend && labels.length),
       hovertemplate: `<b>%{text}</b><extra>${style.name ?? ""}</extra>`};
@@ -115,21 +115,21 @@ headspan.wiring = (() => {
     const classes = Object.entries(about.classes);
     const members = (name) => big.filter((label) => about.classOf[label] === name);
     return [
-      dots(shown.filter((label) => !big.includes(label)), about, {size: about.dot / 4, colour: "#8A929A", opacity: 0.35}),
-      ...classes.map(([name, [colour, symbol]]) => dots(members(name), about,
-        {size, colour, symbol, line, text, name, legend: true})),
+      dots(shown.filter((label) => !big.includes(label)), about, {size: about.dot / 4, color: "#8A929A", opacity: 0.35}),
+      ...classes.map(([name, [color, symbol]]) => dots(members(name), about,
+        {size, color, symbol, line, text, name, legend: true})),
       dots(big.filter((label) => !(about.classOf[label] in about.classes)), about,
-        {size, colour: "#DDDDDD", line, text, name: classes.length ? "no class" : undefined, legend: classes.length > 0}),
+        {size, color: "#DDDDDD", line, text, name: classes.length ? "no class" : undefined, legend: classes.length > 0}),
       ...(view.head && where.has(view.head) ? [selected(view.head, about)] : []),
     ];
   }
 
   function selected(head, about) {
-    const colour = getComputedStyle(document.documentElement).getPropertyValue("--mark").trim();
+    const color = getComputedStyle(document.documentElement).getPropertyValue("--mark").trim();
     const [x, y] = where.get(head);
     return {type: "scatter", mode: "markers", x: [x], y: [y], hoverinfo: "skip", showlegend: false, cliponaxis: false,
-      marker: {symbol: square(head) ? "square-open" : "circle-open", size: about.dot + 6, color: colour,
-        line: {width: 3, color: colour}}};
+      marker: {symbol: square(head) ? "square-open" : "circle-open", size: about.dot + 6, color: color,
+        line: {width: 3, color: color}}};
   }
 
   /* The figure as stored, with arrows and heads for this view. */

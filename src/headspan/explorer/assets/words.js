@@ -1,7 +1,7 @@
 "use strict";
 /* Numbers and pairs in words, the same everywhere on the page. */
 headspan.words = (() => {
-  const metricNames = {projection_kernel: "projection kernel", composition_score: "composition score"};
+  const metricNames = headspan.record.pairs?.metrics ?? {};
 
   function number(value, digits = 3) {
     if (value === null || value === undefined || Number.isNaN(value)) return "–";

@@ -88,7 +88,7 @@ def _pairs(result: Result, pairing: str, metric: str, top: int) -> Rows:
         interval = f" (95 % {float(node[f'{metric}_mean_low']):.4g} to {float(node[f'{metric}_mean_high']):.4g})"
     title = (
         f"{pairing}, {LONG_NAMES[metric]}: {int(node[f'{metric}_n_pairs']):,} pairs, "
-        f"mean {number['mean']:.4g}{interval}, expected {number['mean_null']:.4g}"
+        f"mean {number['mean']:.4g}{interval}, expected {number['mean_null']:.4g} (haar)"
     )
     rows = [
         (
@@ -186,7 +186,7 @@ def _row(cost: Cost, speed: float) -> tuple[str, ...]:
     return (cost.algorithm, f"{cost.operations:.2g}", _size(cost.memory), scratch, _duration(cost.seconds(speed)))
 
 
-def _size(n_bytes: float) -> str:
+def _size(n_bytes: int) -> str:
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
 
 

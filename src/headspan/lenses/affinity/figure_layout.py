@@ -5,35 +5,30 @@ Layout only: no score is computed here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html import escape
 
 import numpy as np
-import numpy.typing as npt
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from headspan.dims import PAIRINGS, HeadLabel
 from headspan.errors import one_line
 from headspan.lenses.affinity.schema import METRICS
 from headspan.lenses.affinity.wiring import composing_pairings, head_node, metrics_of, pairings_of
+from headspan.lenses.wiring_layout import (
+    Curve,
+    Place,
+    quadratic_curve,
+)
 from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, GREEN, VERMILION, styled
 
 COLORS = {"OQ": BLUE, "OK": VERMILION, "OV": GREEN}
-ROLE_NAMES = {"Q": "query", "K": "key", "V": "value", "O": "output"}
-COLUMNS = 3
 CLASS_COLORS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")
 """The light palette of Paul Tol: distinct to color-blind readers and pale enough for dark labels."""
 CLASS_SYMBOLS = ("circle", "diamond", "hexagon")
 FRAME_HEIGHT, ELLIPSE_HEIGHT = 190, 540
 """Height of everything around the heads, and of the ellipse."""
-KV_DROP = 0.42
-"""How far below its query heads a kv head stands, in layers: what it reads comes from below."""
-POINTS = 17
-
-Place = tuple[float, float]
-Curve = npt.NDArray[np.float64]
 
 
 def shown_pairings(result: Result) -> list[str]:
@@ -47,11 +42,6 @@ def shown_metrics(result: Result) -> list[str]:
     return [metric for metric in METRICS if all(metric in each for each in held)]
 
 
-def pairing_name(pairing: str) -> str:
-    """`OQ` as "OQ: output to query"."""
-    return f"{pairing}: {ROLE_NAMES[pairing[0]]} to {ROLE_NAMES[pairing[1]]}"
-
-
 def pairing_color(pairing: str) -> str:
     """The color a pairing has in every figure."""
     return COLORS.get(pairing, CATEGORIES[PAIRINGS.index(pairing) % len(CATEGORIES)])
@@ -61,14 +51,6 @@ def expected_score(result: Result, pairing: str, metric: str) -> tuple[float, fl
     """Mean and standard deviation of a score under the haar null."""
     node = result[pairing]
     return float(node[f"{metric}_mean_null"]), float(node[f"{metric}_sd_null"])
-
-
-def panels(titles: Sequence[str], **options: object) -> tuple[go.Figure, list[tuple[int, int]]]:
-    """Panels in rows of three, and the row and column of each."""
-    columns = min(COLUMNS, len(titles))
-    rows = -(-len(titles) // columns)
-    figure = make_subplots(rows, columns, subplot_titles=titles, **options)
-    return figure, [(place // columns + 1, place % columns + 1) for place in range(len(titles))]
 
 
 def class_text(name: str) -> str:
@@ -125,19 +107,6 @@ def _frame_grid(figure: go.Figure, title: str, result: Result) -> None:
     figure.update_yaxes(tickvals=list(range(len(layers))), ticktext=[str(layer) for layer in layers])
 
 
-def grid_places(layers: Sequence[int], n_heads: int, n_kv_heads: int) -> dict[str, Place]:
-    """Heads across, layers upward; a kv head of a grouped model stands once, under the middle of its group."""
-    places: dict[str, Place] = {}
-    for y, layer in enumerate(layers):
-        places |= {str(HeadLabel(layer, head)): (float(head), float(y)) for head in range(n_heads)}
-        if n_kv_heads < n_heads:
-            group = n_heads // n_kv_heads
-            for head in range(n_kv_heads):
-                middle = head * group + (group - 1) / 2
-                places[str(HeadLabel(layer, head, kv=True))] = (middle, y - KV_DROP)
-    return places
-
-
 def ellipse_places(labels: Iterable[str], aspect: float) -> dict[str, Place]:
     """Heads clockwise from the top by layer, equally far apart on an ellipse `aspect` times as wide as high."""
     ordered = sorted(set(labels), key=HeadLabel.parse)
@@ -148,58 +117,8 @@ def ellipse_places(labels: Iterable[str], aspect: float) -> dict[str, Place]:
     return {label: (float(np.sin(stop)), float(np.cos(stop))) for label, stop in zip(ordered, stops, strict=True)}
 
 
-def group_ties(
-    places: dict[str, Place], n_heads: int, n_kv_heads: int
-) -> tuple[list[float | None], list[float | None]]:
-    """Short lines from each kv head to the query heads that share it, as x and y with gaps; empty where none do."""
-    xs: list[float | None] = []
-    ys: list[float | None] = []
-    group = n_heads // n_kv_heads
-    for label, (x, y) in places.items():
-        head = HeadLabel.parse(label)
-        if not head.kv and n_kv_heads < n_heads:
-            shared = places[str(HeadLabel(head.layer, head.head // group, kv=True))]
-            xs += [x, shared[0], None]
-            ys += [y, shared[1], None]
-    return xs, ys
-
-
-def bow_curve(src: Place, dst: Place, bow: float) -> Curve:
-    """A quadratic curve from src to dst as [point, 2]; `bow` moves its middle sideways by that share of its length."""
-    start, end = np.array(src), np.array(dst)
-    along = end - start
-    return _quadratic(start, (start + end) / 2 + bow * np.array([along[1], -along[0]]), end)
-
-
 def inward_curve(src: Place, dst: Place) -> Curve:
     """A quadratic curve from src to dst as [point, 2], drawn towards the middle, the more the longer it is."""
     start, end = np.array(src), np.array(dst)
     pull = 0.2 + 0.2 * float(np.hypot(*(end - start)))
-    return _quadratic(start, (1 - pull) * (start + end) / 2, end)
-
-
-def _quadratic(start: Curve, control: Curve, end: Curve) -> Curve:
-    t = np.linspace(0, 1, POINTS)[:, None]
-    curve: Curve = (1 - t) ** 2 * start + 2 * t * (1 - t) * control + t**2 * end
-    return curve
-
-
-def arrow_curve(curve: Curve, pixels: Place, radius: float, tip: float) -> Curve:
-    """`curve` up to the edge of the dot it leads to; its last piece is as long as the arrow's tip.
-
-    Parameters
-    ----------
-    curve
-        [point, 2] in the units of the axes.
-    pixels
-        Pixels per unit across and upward.
-    radius, tip
-        Of the dot and of the arrow, in pixels.
-    """
-    away = np.hypot(*((curve - curve[-1]) * np.array(pixels)).T)
-    fine = np.linspace(0, len(curve) - 1, 40 * len(curve))
-    distance = np.interp(fine, np.arange(len(curve)), away)
-    base, edge = (fine[max(int(np.argmax(distance < gap)) - 1, 0)] for gap in (radius + tip, radius))
-    kept = [*np.arange(len(curve))[: int(base) + 1], base, edge]
-    stops: Curve = np.stack([np.interp(kept, np.arange(len(curve)), curve[:, axis]) for axis in (0, 1)], axis=1)
-    return stops
+    return quadratic_curve(start, (1 - pull) * (start + end) / 2, end)

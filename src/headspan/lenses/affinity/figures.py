@@ -18,8 +18,6 @@ from headspan.lenses.affinity.figure_layout import (
     class_text,
     expected_score,
     pairing_color,
-    pairing_name,
-    panels,
     shown_metrics,
     shown_pairings,
 )
@@ -27,6 +25,7 @@ from headspan.lenses.affinity.schema import LONG_NAMES
 from headspan.lenses.affinity.score_figures import affinity_matrices, kernel_against_score, precision_recall
 from headspan.lenses.affinity.wiring import hub_scores, is_sketched, ranked_hubs
 from headspan.lenses.affinity.wiring_figure import wiring_diagram
+from headspan.lenses.wiring_layout import pairing_name, panels
 from headspan.result import Result
 from headspan.theme import BLUE, CHANCE, ORANGE, PURPLE, styled
 

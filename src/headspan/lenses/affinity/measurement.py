@@ -108,6 +108,11 @@ def checked_pairings(heads: Heads, pairings: str | Sequence[str] | None) -> tupl
     return shared
 
 
+def blocks(heads: Heads) -> dict[str, dict[str, str]]:
+    """Parts of the work that a sweep shares out on large models: a pairing each. Hubs need all of them."""
+    return {pairing: {"pairings": pairing} for pairing in checked_pairings(heads, None)}
+
+
 def _classes(labels: str | None, heads: Heads) -> HeadClasses | None:
     """Published or given classes of heads, or those that running the model detects."""
     if labels != "detected":
@@ -137,7 +142,7 @@ def _complete_nodes(
     metrics: Sequence[str],
     null: str,
     settings: tuple[int, float | None, int, int, int],
-) -> tuple[dict[str, xr.Dataset], dict[str, float]]:
+) -> tuple[dict[str, xr.Dataset], dict[str, float | int]]:
     """A node per pairing with the scores of all pairs, and what single precision cost."""
     delta, tolerance, seed, draws, budget = settings
     composing = [pairing for pairing in wanted if pairing in COMPOSING] if COMPOSITION in metrics else []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,16 +22,10 @@ from headspan.dims import PAIR_DIMS
 from headspan.errors import one_line
 from headspan.labels import head_labels
 from headspan.lenses.affinity.class_detection import ANY, class_curves
-from headspan.lenses.affinity.figure_layout import (
-    COLUMNS,
-    expected_score,
-    pairing_name,
-    panels,
-    shown_metrics,
-    shown_pairings,
-)
+from headspan.lenses.affinity.figure_layout import COLUMNS, expected_score, shown_metrics, shown_pairings
 from headspan.lenses.affinity.schema import COMPOSITION, KERNEL, LONG_NAMES, METRICS
 from headspan.lenses.affinity.wiring import edges
+from headspan.lenses.wiring_layout import pairing_name, panels
 from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, ORANGE, SEQUENTIAL, VERMILION, styled
 
@@ -82,7 +77,7 @@ def _strongest(scores: xr.DataArray) -> xr.DataArray:
     return scores.max(["src_head", "dst_head"], keepdims=True)
 
 
-def _matrix(scores: xr.DataArray, pairing: str, kv: Mapping[str, int]) -> go.Heatmap:
+def _matrix(scores: xr.DataArray, pairing: str, kv: Mapping[str, Any]) -> go.Heatmap:
     sides = []
     for side in ("src", "dst"):
         layers, n_heads = scores[f"{side}_layer"].values, scores.sizes[f"{side}_head"]

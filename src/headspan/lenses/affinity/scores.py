@@ -33,7 +33,7 @@ from headspan.statistics import (
 )
 from headspan.statistics.permutation import Array, Layers
 from headspan.subspaces import kernel_null_mean, kernel_null_variance, log_upper_tail
-from headspan.subspaces.rotation_null import energy_shares, log_rotation_tail, rotation_variance
+from headspan.subspaces.nulls import energy_shares, log_rotation_tail, rotation_variance
 
 TAIL_PAIRS = 2**18
 """Pairs whose p-values are found at a time: the arithmetic of tails takes some twenty arrays of that length."""

@@ -87,7 +87,7 @@ class SketchedPairing:
 
 def sketch_nodes(
     heads: Heads, pairings: Sequence[str], settings: Settings
-) -> tuple[dict[str, xr.Dataset], dict[str, float]]:
+) -> tuple[dict[str, xr.Dataset], dict[str, float | int]]:
     """The nodes of a sketched result by path, and its attributes."""
     found, width, error = _verified_pairings(heads, pairings, settings)
     nodes = {path: node for each in found for path, node in _nodes(heads, each).items()}
@@ -96,7 +96,7 @@ def sketch_nodes(
 
 def _verified_pairings(
     heads: Heads, pairings: Sequence[str], settings: Settings
-) -> tuple[list[SketchedPairing], int, dict[str, float]]:
+) -> tuple[list[SketchedPairing], int, dict[str, float | int]]:
     """Sketch, candidates, exact kernels; wider sketches while candidates are too many and it helps."""
     leading = max(4 * settings.top, settings.top + 50)
     width, most = settings.width or sketch_width(heads), ROUNDS * (leading + settings.limit) * len(pairings)
@@ -193,7 +193,7 @@ def verifier(heads: Heads, roles: Iterable[Role], tolerance: float | None, most:
 
 def _verified_error(
     heads: Heads, kernels: Mapping[str, Mapping[Pair, float]], tolerance: float | None
-) -> dict[str, float]:
+) -> dict[str, float | int]:
     """What single precision cost: the strongest and the weakest pair of each pairing, against double precision."""
     if heads.dtype == torch.float64:
         return {}

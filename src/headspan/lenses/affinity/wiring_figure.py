@@ -21,27 +21,22 @@ from headspan.errors import ArgumentError
 from headspan.lenses.affinity.figure_layout import (
     ELLIPSE_HEIGHT,
     FRAME_HEIGHT,
-    Place,
     add_frame,
-    arrow_curve,
-    bow_curve,
     class_styles,
     class_text,
     ellipse_places,
     expected_score,
     grid_height,
-    grid_places,
-    group_ties,
     inward_curve,
     layer_numbers,
     layer_range,
     pairing_color,
-    pairing_name,
     shown_metrics,
     shown_pairings,
 )
 from headspan.lenses.affinity.schema import LONG_NAMES
 from headspan.lenses.affinity.wiring import edges
+from headspan.lenses.wiring_layout import Place, arrow_curve, bow_curve, grid_places, group_ties, pairing_name
 from headspan.result import Result
 from headspan.theme import GREY, LINE
 
@@ -52,7 +47,7 @@ NO_CLASS, LABEL = "#DDDDDD", "#1B1F24"
 WIDTHS, OPACITIES = (1.2, 4.5), (0.55, 0.95)
 PLOT_WIDTH = 800
 """Width in pixels that sizes of dots are chosen for; a page may be wider or narrower."""
-LARGEST_DOT, SMALLEST_LABELED = 34, 29
+LARGEST_DOT, SMALLEST_LABELED = 34.0, 29.0
 
 
 @dataclass(frozen=True)
@@ -118,7 +113,7 @@ def _meaning(drawing: Drawing, classes: Mapping[str, str]) -> dict[str, Any]:
     return {
         "wiring": drawing.layout,
         "names": {pairing: pairing_name(pairing) for pairing in drawing.tables},
-        "colours": {pairing: pairing_color(pairing) for pairing in drawing.tables},
+        "colors": {pairing: pairing_color(pairing) for pairing in drawing.tables},
         "classes": {class_text(name): list(style) for name, style in class_styles(classes).items()},
         "classOf": {label: class_text(name) for label, name in classes.items()},
     }

@@ -20,7 +20,7 @@ LENS = Lens(
     summary="attention maps of the running model on a text, and statistics of every head, beside uniform attention",
     package=__name__,
     chapter="Behavior",
-    order=50,
+    order=60,
     needs=ATTENTION,
     runs=True,
 )

@@ -24,6 +24,12 @@ MASSES = {
     "first_mass": "to the first position",
     "sink_mass": "to the position that receives most",
 }
+BEHIND = {
+    "Entropy by layer": ("relative_entropy",),
+    "Where heads attend": tuple(MASSES),
+    "States by layer": ("mean_cosine", "effective_rank", "mean_map_rank"),
+}
+"""Variables behind figures, for who saves their data; what is expected under the null goes with them."""
 
 
 def figures(result: Result) -> dict[str, go.Figure]:

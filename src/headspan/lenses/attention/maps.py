@@ -23,7 +23,7 @@ from torch import Tensor
 
 from headspan.lenses.attention.words import LEFT_OUT, Groups
 from headspan.runtime import Forward
-from headspan.runtime.divergence import row_entropy
+from headspan.runtime.forward_pass import row_entropy
 
 MASSES = ("self_mass", "previous_mass", "first_mass", "sink_mass")
 STATISTICS = ("entropy", "relative_entropy", "effective_positions", *MASSES)

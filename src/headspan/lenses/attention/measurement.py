@@ -43,7 +43,7 @@ from headspan.lenses.attention.states import (
 )
 from headspan.lenses.attention.words import Groups, shown, token_groups, word_groups
 from headspan.runtime import Forward, Prompt, RunnableModel, encoded, forward
-from headspan.runtime.story import default_prompt
+from headspan.runtime.prompt import default_prompt
 
 NULL = "uniform attention over the positions in reach; angles: states dealt to positions at random"
 

@@ -22,7 +22,7 @@ LENS = Lens(
     "repeated random tokens",
     package=__name__,
     chapter="Behavior",
-    order=51,
+    order=61,
     needs=ATTENTION,
     runs=True,
 )

@@ -11,6 +11,12 @@ from headspan.lenses.detect.schema import DETECTORS
 from headspan.result import Result
 from headspan.theme import SEQUENTIAL, VERMILION, around_chance, styled
 
+BEHIND = {
+    "Detector scores": tuple(f"{name}{part}" for name in DETECTORS for part in ("", "_se", "_label")),
+    "Identity from the weights": ("identity_weights",),
+}
+"""Variables behind figures, for who saves their data; what is expected under the null goes with them."""
+
 
 def figures(result: Result) -> dict[str, go.Figure]:
     """All figures that this result has the numbers for."""

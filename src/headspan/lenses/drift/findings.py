@@ -6,31 +6,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pandas as pd
-import xarray as xr
 
 from headspan.finding import Finding
-from headspan.lenses import drift
+from headspan.lenses.drift.schema import SPACES, STEWART
+from headspan.result import Result
 
 LENS = "drift"
 LEVEL = 0.05
 NULL = "Null: a Gaussian change of the same size to the same head."
-SOURCE = "Stewart and Sun (1990), Matrix Perturbation Theory"
-READS = {"Q": "query space", "K": "key space", "V": "value space", "O": "write space"}
 
 
-def findings(result: xr.Dataset) -> list[Finding]:
-    """What changed at all, what moved furthest, what beats the null to either side, where changes point."""
-    rows = drift.table(result)
+def findings(result: Result) -> list[Finding]:
+    """What changed at all, what moved furthest, what differs from the null on either side, where changes point."""
+    rows = result.table("heads")
+    rows = rows.assign(label=rows["head"].where(rows["head"].notna(), rows["kv_head"]))
     changed = rows[~rows["unchanged"]]
     if changed.empty:
         return [_identical(len(rows))]
-    found = [
-        *_changed(rows, changed),
-        *_furthest(changed),
-        *_against_chance(changed),
-        *_outside(changed),
-        *_ranks(rows),
-    ]
+    found = [*_changed(rows, changed), *_furthest(changed), *_against_null(changed), *_outside(changed), *_ranks(rows)]
     if result.attrs["leading"] == "all":
         return found
     note = f" Of every head its {result.attrs['leading']} leading directions are followed."
@@ -79,15 +72,14 @@ def _furthest(changed: pd.DataFrame) -> Iterator[Finding]:
     row = known.loc[(known["grassmann"] / known["grassmann_unrelated"]).idxmax()]
     yield Finding(
         LENS,
-        f"The {READS[row['role']]} of {row['label']} moved furthest: {row['grassmann']:.2f}, where unrelated spaces "
-        f"are {row['grassmann_unrelated']:.2f} apart and a random change of its size would give "
-        f"{row['grassmann_chance']:.2f}.",
+        f"The {SPACES[row['role']]} of {row['label']} moved furthest: Grassmann distance {row['grassmann']:.2f}, where "
+        f"a random change of the same size gives {row['grassmann_null']:.2f} and unrelated spaces are "
+        f"{row['grassmann_unrelated']:.2f} apart.",
         value=float(row["grassmann"]),
-        expected=float(row["grassmann_chance"]),
-        p=_known(row["p_value"]),
-        evidence=f"Grassmann distance, largest angle {row['largest_angle']:.1f} degrees, relative change "
-        f"{row['relative_change']:.3g}. {NULL}",
-        reference=SOURCE,
+        expected=float(row["grassmann_null"]),
+        p=_known(row["grassmann_p"]),
+        evidence=f"Largest angle {row['largest_angle']:.1f}°, relative change {row['relative_change']:.3g}. {NULL}",
+        reference=STEWART,
         weight=0.7,
     )
 
@@ -96,12 +88,12 @@ def _known(value: float) -> float | None:
     return None if value != value else float(value)
 
 
-def _against_chance(changed: pd.DataFrame) -> Iterator[Finding]:
+def _against_null(changed: pd.DataFrame) -> Iterator[Finding]:
     """How many moved further, and how many less, than a random change of their size would have moved them."""
-    tested = changed[changed["q_value"].notna()]
+    tested = changed[changed["grassmann_q"].notna()]
     if tested.empty:
         return
-    certain = tested[tested["q_value"] < LEVEL]
+    certain = tested[tested["grassmann_q"] < LEVEL]
     further = certain[certain["grassmann_z"] > 0].sort_values("grassmann_z", ascending=False, kind="stable")
     less = certain[certain["grassmann_z"] < 0].sort_values("grassmann_z", kind="stable")
     further_text, less_text = (str(len(rows) or "none") for rows in (further, less))
@@ -110,11 +102,11 @@ def _against_chance(changed: pd.DataFrame) -> Iterator[Finding]:
     first = certain.loc[certain["grassmann_z"].abs().idxmax()] if len(certain) else None
     yield Finding(
         LENS,
-        f"Of {len(tested)} changed head matrices {further_text} moved further than a random change of the same size "
-        f"would have moved them, {less_text} less.{named}",
+        f"Of {len(tested)} changed head matrices, {further_text} moved significantly further than a random change of "
+        f"the same size (q < {LEVEL:g}), {less_text} significantly less.{named}",
         value=float(len(certain)),
         expected=LEVEL * len(tested),
-        p=None if first is None else _known(first["p_value"]),
+        p=None if first is None else _known(first["grassmann_p"]),
         evidence=f"False-discovery rate {LEVEL:g}; p of {_named(first)}, z = {first['grassmann_z']:.1f}. {NULL}"
         if first is not None
         else f"False-discovery rate {LEVEL:g}. {NULL}",
@@ -124,26 +116,27 @@ def _against_chance(changed: pd.DataFrame) -> Iterator[Finding]:
 
 def _outside(changed: pd.DataFrame) -> Iterator[Finding]:
     """Whether changes point out of the spaces that heads had, or stay inside them."""
-    known = changed[changed["outside_share"].notna() & (changed["outside_share_chance"] > 0)]
+    known = changed[changed["outside_share"].notna() & (changed["outside_share_null"] > 0)]
     if known.empty:
         return
-    share, chance = float(known["outside_share"].mean()), float(known["outside_share_chance"].mean())
-    departs = known["outside_share_p_value"] * len(known) < LEVEL
-    inside = known[departs & (known["outside_share"] < known["outside_share_chance"])]
+    share, null = float(known["outside_share"].mean()), float(known["outside_share_null"].mean())
+    departs = known["outside_share_p"] * len(known) < LEVEL
+    inside = known[departs & (known["outside_share"] < known["outside_share_null"])]
     certain = int(departs.sum())
     statement = (
-        f"Of {len(known)} changes {len(inside)} keep inside the old spaces more than random ones would, "
-        f"{certain - len(inside)} less; on average {share:.1%} of their energy lies outside, by chance {chance:.1%}."
+        f"Of {len(known)} changes, {len(inside)} stay inside the old subspaces more than random changes would, "
+        f"{certain - len(inside)} less; on average {share:.1%} of a change lies outside (expected {null:.1%})."
         if certain
-        else f"Changes point in and out of the old spaces as random ones do: {share:.1%} of their energy lies outside."
+        else f"Changes point out of the old subspaces as random ones do: {share:.1%} of a change lies outside "
+        f"(expected {null:.1%})."
     )
     yield Finding(
         LENS,
         statement,
         value=share,
-        expected=chance,
-        evidence=f"Mean over {len(known)} head matrices; {certain} of them depart at {LEVEL:g} after correction for "
-        "all. Exact null: the share of a Gaussian matrix in a fixed subspace (beta law).",
+        expected=null,
+        evidence=f"Share of the squared norm, mean over {len(known)} head matrices; {certain} of them are significant "
+        f"at {LEVEL:g} after correction for all. Exact null: a beta law, that of Gaussian changes.",
         weight=0.5 if certain else 0.2,
     )
 

@@ -1,14 +1,18 @@
-"""How far each head's space moved: angles, distances, kernel, and how much of the change points out of the space.
+"""How far each head's space moved, and how far a random change of the same size would have moved it.
 
-The space is the whole column span, or the span of the leading left singular vectors.
+The space is the whole column span, or the span of the leading left singular vectors. The null adds a Gaussian matrix of
+the same Frobenius norm as the change to the head as it was. A head with small singular values turns far under a small
+change, so equal distances do not mean the same; this null knows the head's spectrum.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from scipy import stats  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
 
 from headspan.subspaces import (
@@ -18,9 +22,13 @@ from headspan.subspaces import (
     orthonormal_basis,
     principal_angles,
     singular_values,
+    spectrum_ks,
     spectrum_rank,
 )
+from headspan.subspaces.random_angles import expected_perturbation_sines, random_perturbation
 from headspan.threads import one_thread
+
+COMPARED = ("grassmann", "chordal", "projection_kernel", "spectrum_ks")
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ def _space(W: Float[Tensor, "head d p"], tolerance: float, leading: int | None) 
 
 
 def motion_variables(found: Motion, d: int) -> dict[str, Tensor]:
-    """The quantities of the lens that need no chance, [head] or [head, p]; names as in `lens.compute`."""
+    """The quantities of the lens that need no draws, [head] or [head, p]."""
     defined = found.angles.isfinite().any(-1)
     norm = torch.linalg.vector_norm(found.values_before, dim=-1)
     kernel = torch.where(defined, (torch.cos(found.angles) ** 2).nansum(-1), torch.nan)
@@ -86,8 +94,8 @@ def motion_variables(found: Motion, d: int) -> dict[str, Tensor]:
         "projection_kernel": kernel,
         "relative_change": torch.where(norm > 0, found.size / norm, torch.nan),
         "outside_share": torch.where(moved & defined, found.outside / found.size**2, torch.nan),
-        "outside_share_chance": torch.where(moved & defined, (d - rank) / d, torch.nan),
-        "outside_share_sd": torch.where(moved & defined, _beta_sd((d - rank) * p / 2, rank * p / 2), torch.nan),
+        "outside_share_null": torch.where(moved & defined, (d - rank) / d, torch.nan),
+        "outside_share_null_sd": torch.where(moved & defined, _beta_sd((d - rank) * p / 2, rank * p / 2), torch.nan),
         "singular_value_before": found.values_before,
         "singular_value_after": found.values_after,
         "spectrum_ks": spectrum_ks(found.values_before, found.values_after),
@@ -102,17 +110,58 @@ def _beta_sd(a: Tensor, b: Tensor) -> Tensor:
     return (a * b / ((a + b) ** 2 * (a + b + 1))).sqrt()
 
 
-def spectrum_ks(first: Float[Tensor, "*_ p"], second: Float[Tensor, "*batch p"]) -> Float[Tensor, "*batch"]:
-    """The Kolmogorov-Smirnov distance of two sets of singular values, sup |F - F'|; the first is repeated as needed.
+def null_variables(
+    found: Motion, d: int, draws: int, seed: tuple[int, ...], whole: bool
+) -> dict[str, Float[Tensor, " head"]]:
+    """Mean and standard deviation over draws of what is compared, and `chordal_expected`, which needs none.
 
-    Returns
-    -------
-    Tensor
-        [...] in [0, 1], a multiple of 1/p: 0 for equal spectra, and 1/p or more as soon as one value differs. By chance
-        see the lens: what a random change of the same size does.
+    Zero for a head that did not change; NaN for one without a space. `chordal_expected` is known for whole spans only:
+    leading directions also mix with those behind them, by how much depends on gaps of the spectrum.
     """
-    first, second = (values.flip(-1).contiguous() for values in (first.expand_as(second), second))
-    p = first.shape[-1]
-    points = torch.cat([first, second], dim=-1)
-    shares = [torch.searchsorted(values, points, right=True) / p for values in (first, second)]
-    return (shares[0] - shares[1]).abs().amax(-1).to(torch.float64)
+    generator = torch.Generator().manual_seed(_mixed(seed))
+    ranks = list(zip(found.before.rank.tolist(), found.after.rank.tolist(), strict=True))
+    names = [f"{name}_{part}" for name in COMPARED for part in ("null", "null_sd")]
+    columns: dict[str, list[float]] = {name: [] for name in (*names, "chordal_expected")}
+    for place, rank in enumerate(ranks):
+        s, size = found.values_before[place], found.size[place]
+        moments = _moments(s, d, float(size), draws, generator, rank)
+        for name in names:
+            columns[name].append(moments[name])
+        sines = expected_perturbation_sines(s, d, size, rank)
+        columns["chordal_expected"].append(float(sines.square().sum().sqrt()) if whole and min(rank) else float("nan"))
+    return {name: torch.tensor(column, dtype=torch.float64) for name, column in columns.items()}
+
+
+def _moments(
+    s: Tensor, d: int, size: float, draws: int, generator: torch.Generator, rank: tuple[int, int]
+) -> dict[str, float]:
+    """Mean and standard deviation of each compared quantity for one head."""
+    if min(rank) == 0:
+        return {f"{name}_{part}": float("nan") for name in COMPARED for part in ("null", "null_sd")}
+    if size == 0:
+        still = {"grassmann": 0.0, "chordal": 0.0, "projection_kernel": float(min(rank)), "spectrum_ks": 0.0}
+        means = {f"{name}_null": value for name, value in still.items()}
+        return means | {f"{name}_null_sd": 0.0 for name in still}
+    drawn = random_perturbation(s.cpu(), d, size, draws, generator, rank)
+    values = {
+        "grassmann": grassmann_distance(drawn.angles),
+        "chordal": chordal_distance(drawn.angles),
+        "projection_kernel": (torch.cos(drawn.angles) ** 2).sum(-1),
+        "spectrum_ks": spectrum_ks(s.cpu(), drawn.singular_values),
+    }
+    means = {f"{name}_null": float(value.mean()) for name, value in values.items()}
+    return means | {f"{name}_null_sd": float(value.std()) for name, value in values.items()}
+
+
+def _mixed(seed: tuple[int, ...]) -> int:
+    """One seed out of several numbers, so that every layer and role has draws of its own."""
+    return int(np.random.SeedSequence(list(seed)).generate_state(1, np.uint64)[0] >> 1)
+
+
+def share_p(share: np.ndarray, rank: np.ndarray, d: int, p: int) -> np.ndarray:
+    """Two-sided p-value of the share of a change that points out of the span, under the law Beta(p(d-r)/2, pr/2)."""
+    a, b = p * (d - rank) / 2, p * rank / 2
+    proper = np.isfinite(share) & (a > 0) & (b > 0)
+    law = stats.beta(np.where(proper, a, 1.0), np.where(proper, b, 1.0))
+    tails = 2 * np.minimum(law.cdf(share), law.sf(share))
+    return np.where(proper, np.minimum(tails, 1.0), np.nan)

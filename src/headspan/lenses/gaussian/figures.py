@@ -19,10 +19,10 @@ TICKS = [digit * 10.0**power for power in range(-3, 4) for digit in (1, 2, 5)]
 
 BEHIND = {
     "Spread of logits": ("logit_sd", "logit_sd_measured"),
-    "Entropy of attention": ("entropy", "entropy_measured"),
-    "Information between tokens": ("information", "information_null"),
+    "Entropy of attention": ("entropy", "entropy_measured", "entropy_uniform"),
+    "Information between tokens": ("information",),
 }
-"""Variables behind figures, for who saves their data."""
+"""Variables behind figures, for who saves their data; what is expected under the null goes with them."""
 
 
 def figures(of: Result) -> dict[str, go.Figure]:

@@ -18,11 +18,22 @@ import xarray as xr
 from headspan.dims import HEAD, LAYER
 from headspan.heads import Heads
 from headspan.heads.logits import queries_or_keys
-from headspan.lenses.gaussian.agreement import explained, size_ratio, slope
-from headspan.lenses.gaussian.entropy import bilinear_form, row_entropies, uniform_entropy
-from headspan.lenses.gaussian.information import information_at, leading_components
+from headspan.lenses.gaussian.entropy import (
+    bilinear_form,
+    information_at,
+    leading_components,
+    row_entropies,
+    uniform_entropy,
+)
 from headspan.lenses.gaussian.pairs import SELF, QueriesAndKeys, distances, fitted, gaussian_sample, logits
-from headspan.lenses.gaussian.prediction import LogitMoments, measured_logits, predicted_logits
+from headspan.lenses.gaussian.prediction import (
+    LogitMoments,
+    explained,
+    measured_logits,
+    predicted_logits,
+    size_ratio,
+    slope,
+)
 from headspan.lenses.gaussian.schema import MOMENTS, PAIRS
 from headspan.lenses.gaussian.sequences import Reads, sampled_reads
 from headspan.runtime import RunnableModel

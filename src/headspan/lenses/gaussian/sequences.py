@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headspan.errors import ArgumentError, MissingTensor, UnsupportedModel
 from headspan.heads import Heads
-from headspan.heads.entry import first_read
+from headspan.heads.embeddings import first_read
 from headspan.heads.logits import projection_obstacle
 from headspan.runtime import RunnableModel, forward
 

@@ -20,7 +20,7 @@ LENS = Lens(
     "weights, beside the unmodified model",
     package=__name__,
     chapter="Behavior",
-    order=53,
+    order=63,
     needs=ATTENTION,
     runs=True,
 )
@@ -117,6 +117,6 @@ def intervene(
         "heads": heads,
         "together": together,
     }
-    Changes.of(**changes)
+    Changes(**changes)
     options = {"settings": settings, "length": length, "truncate": truncate, "seed": seed}
     return run(LENS, [model], {"prompt": prompt, **options, **changes}, opening)

@@ -11,6 +11,8 @@ from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, GREEN, ORANGE, VERMILION, styled
 
 DASHES = ("solid", "dash", "dot", "dashdot")
+BEHIND = {"Entropy by layer": ("relative_entropy", "averaged_relative_entropy")}
+"""Variables behind figures, for who saves their data; what is expected under the null goes with them."""
 
 
 def figures(result: Result) -> dict[str, go.Figure]:

@@ -24,9 +24,9 @@ from torch import Tensor
 from headspan.lenses.intervene.schema import AVERAGED, MEASURES, UNMODIFIED, WITH_NULL
 from headspan.lenses.intervene.settings import Changes, Setting, checked_settings, default_settings
 from headspan.runtime import Forward, Prompt, RunnableModel, continuation, encoded, forward
-from headspan.runtime.divergence import full_logs, js_rows, kl_rows, row_entropy
+from headspan.runtime.forward_pass import full_logs, js_rows, kl_rows, row_entropy
 from headspan.runtime.interventions import intervened
-from headspan.runtime.story import default_prompt
+from headspan.runtime.prompt import default_prompt
 
 NULL = "uniform attention over the positions in reach"
 
@@ -44,7 +44,7 @@ def measure(
 ) -> xr.Dataset:
     """`headspan.intervene` on a running model; `progress` is called with the name of each setting before it runs."""
     given = default_prompt(running, seed) if prompt is None else encoded(running, prompt, truncate)
-    asked = Changes.of(**changes).settings(running, given, seed) + tuple(settings or ())
+    asked = Changes(**changes).settings(running, given, seed) + tuple(settings or ())
     named = default_settings(seed) if settings is None and not asked else asked
     chosen = (Setting(UNMODIFIED, (), 1.0), *checked_settings(named))
     plain = forward(running, given.tokens)

@@ -53,60 +53,35 @@ def default_settings(seed: int = 0) -> tuple[Setting, ...]:
     return (*(setting(ScaledLogits(alpha)) for alpha in DEFAULT_ALPHAS), *map(setting, random))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Changes:
-    """What a call of the lens asks for; `Changes.of` reads its arguments."""
+    """What a call of `headspan.intervene` asks for, by its arguments; one of a kind may be given as such."""
 
-    scales: tuple[float, ...] = ()
-    ranks: tuple[int, ...] = ()
-    flatten: bool = False
-    rotate: bool = False
+    scale_qk: Any = None
+    alphas: Any = None
+    rank_qk: Any = None
+    flatten_qk: bool = False
+    rotate_qk: bool = False
     randomize: bool = False
     randomize_attention: bool = False
-    ablated: tuple[str, ...] = ()
+    ablate_head: Any = None
     mean: bool = False
-    removals: tuple[Removal, ...] = ()
-    swapped: tuple[str, ...] = ()
-    heads: tuple[str, ...] | None = None
+    ablate_subspace: Any = None
+    swap: Any = None
+    heads: Any = None
     together: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        scale_qk: Any = None,
-        alphas: Any = None,
-        rank_qk: Any = None,
-        flatten_qk: bool = False,
-        rotate_qk: bool = False,
-        randomize: bool = False,
-        randomize_attention: bool = False,
-        ablate_head: Any = None,
-        mean: bool = False,
-        ablate_subspace: Any = None,
-        swap: Any = None,
-        heads: Any = None,
-        together: bool = False,
-    ) -> Changes:
-        """From the arguments of `headspan.intervene`, where one of a kind may be given as such."""
-        grid = parsed_grid(alphas) if isinstance(alphas, str) else _several(alphas)
-        swapped = () if swap is None else _listed(swap)
-        if swap is not None and len(swapped) != 2:
-            raise ArgumentError(f"swap={swap!r} are not two heads; write them like L0H1,L1H2")
-        return cls(
-            scales=(*_several(scale_qk), *grid),
-            ranks=_several(rank_qk),
-            flatten=flatten_qk,
-            rotate=rotate_qk,
-            randomize=randomize,
-            randomize_attention=randomize_attention,
-            ablated=_several(ablate_head),
-            mean=mean,
-            removals=tuple(parsed_removal(text) for text in _several(ablate_subspace)),
-            swapped=swapped,
-            heads=None if heads is None else _listed(heads),
-            together=together,
-        )
+    def __post_init__(self) -> None:
+        """Every argument as a tuple; what cannot be read is refused."""
+        grid = parsed_grid(self.alphas) if isinstance(self.alphas, str) else _several(self.alphas)
+        self.scale_qk = (*_several(self.scale_qk), *grid)
+        self.rank_qk, self.ablate_head = _several(self.rank_qk), _several(self.ablate_head)
+        self.ablate_subspace = tuple(map(parsed_removal, _several(self.ablate_subspace)))
+        self.heads = None if self.heads is None else _listed(self.heads)
+        pair = () if self.swap is None else _listed(self.swap)
+        if self.swap is not None and len(pair) != 2:
+            raise ArgumentError(f"swap={self.swap!r} are not two heads; write them like L0H1,L1H2")
+        self.swap = pair
 
     def settings(self, model: RunnableModel, prompt: Prompt, seed: int) -> tuple[Setting, ...]:
         """One setting for each change, or one for all together; none where none was asked for."""
@@ -117,22 +92,22 @@ class Changes:
 
     def _of_spectra(self, model: RunnableModel, seed: int) -> list[Intervention]:
         """Changes of spectra and random weights; matrices are decomposed once for all of them."""
-        made: list[Intervention] = [ScaledLogits(alpha, self.heads) for alpha in self.scales]
-        if self.ranks or self.flatten or self.rotate:
+        made: list[Intervention] = [ScaledLogits(alpha, self.heads) for alpha in self.scale_qk]
+        if self.rank_qk or self.flatten_qk or self.rotate_qk:
             spectra = HeadSpectra.of(model, ("Q", "K"), self.heads)
-            made += [spectra.truncated(rank) for rank in self.ranks]
-            made += [spectra.flattened()] if self.flatten else []
-            made += [spectra.with_random_bases(seed)] if self.rotate else []
+            made += [spectra.truncated(rank) for rank in self.rank_qk]
+            made += [spectra.flattened()] if self.flatten_qk else []
+            made += [spectra.with_random_bases(seed)] if self.rotate_qk else []
         made += [Reinitialized(seed, attention_only=True)] if self.randomize_attention else []
         return made + ([Reinitialized(seed)] if self.randomize else [])
 
     def _of_heads(self, model: RunnableModel, prompt: Prompt) -> list[Intervention]:
         made: list[Intervention] = []
-        if self.ablated:
+        if self.ablate_head:
             means = mean_values(model, prompt.tokens) if self.mean else None
-            made.append(AblatedHeads(self.ablated, means))
-        made += [removal.of(model) for removal in self.removals]
-        return made + ([SwappedHeads(*self.swapped)] if self.swapped else [])
+            made.append(AblatedHeads(self.ablate_head, means))
+        made += [removal.of(model) for removal in self.ablate_subspace]
+        return made + ([SwappedHeads(*self.swap)] if self.swap else [])
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -8,243 +8,249 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
-from headspan.dims import LAYER, HeadLabel
-from headspan.finding import Finding
+from headspan.dims import LAYER
+from headspan.finding import Finding, significance
+from headspan.lenses.positions.schema import SOURCE
+from headspan.result import Result
 
 LENS = "positions"
 LEVEL = 0.001
+LEADING = 5
 TURNED = "Null: a random rotation of the stream; trained weights are anisotropic, so most numbers lie far outside it."
-SOURCE = "Insights into GPT-2's positional encodings (2024), a web post whose questions these are"
-NAMES = {"Q": "W_Q", "K": "W_K", "V": "W_V", "O": "W_O", "in": "the MLP's input", "gate": "the MLP's gate"}
-NAMES |= {"up": "the MLP's up matrix", "out": "the MLP's output"}
+NAMES = {"Q": "W_Q", "K": "W_K", "V": "W_V", "O": "W_O", "in": "The MLP's input", "gate": "The MLP's gate"}
+NAMES |= {"up": "The MLP's up matrix", "out": "The MLP's output"}
+WRITES = ("O", "out")
 TABLES = {"P": "position", "E": "token"}
 
 
-def findings(result: xr.Dataset) -> list[Finding]:
-    """Orthogonality, the mean rows, rank, sparsity, sinusoids, layers, logits and rows, as far as they are defined."""
-    found = [*_capture(result), *_mean_rows(result), *_ranks(result), *_sparsity(result), *_coordinates(result)]
-    found += [*_waves(result), *_layers(result), *_logits(result), *_rows(result), *_left_out(result)]
-    return found
+def findings(result: Result) -> Iterator[Finding]:
+    """Orthogonality, mean rows, rank, sparsity, sinusoids, layers, logits and rows, as far as they are defined."""
+    data = result.dataset()
+    for part in (_capture, _mean_rows, _ranks, _sparsity, _coordinates, _waves, _layers, _logits, _rows, _left_out):
+        yield from part(data)
 
 
-def _p(log_p: float) -> float | None:
-    return math.exp(log_p) if log_p <= 0 else None
+def _defined(p: float) -> float | None:
+    return p if math.isfinite(p) else None
 
 
-def _capture(result: xr.Dataset) -> Iterator[Finding]:
+def _capture(data: xr.Dataset) -> Iterator[Finding]:
     """Whether the top position directions lie among the last token directions."""
-    if "decile" not in result:
+    if "decile_mass" not in data:
         return
-    here = result.sel(centring="stored", k_choice="given")
-    mass, chance, log_p = (here[f"decile{part}"].values for part in ("", "_chance", "_log_p"))
+    here = data.sel(centering="stored", k_choice="given")
+    mass, expected, z, p = (here[f"decile_mass{part}"].values for part in ("", "_null", "_z", "_p"))
     if not np.isfinite(mass[-1]):
         return
-    k = int(here["capture_k"])
     yield Finding(
         LENS,
-        f"Of the top {k} position directions' mass, {mass[-1]:.1f} lies on the last tenth of the token directions and "
-        f"{mass[0]:.1f} on the first, where chance gives {chance[-1]:.1f}.",
+        f"The last tenth of the token directions holds {mass[-1]:.1f} of the {int(here['capture_k'])} units of mass of "
+        f"the top position directions (expected {expected[-1]:.1f}, z = {z[-1]:.0f}, {significance('p', p[-1])}), the "
+        f"first tenth {mass[0]:.1f}.",
         value=float(mass[-1]),
-        expected=float(chance[-1]),
-        p=_p(float(log_p[-1])),
-        evidence=f"z = {float(here['decile_z'][-1]):.0f} and {float(here['decile_z'][0]):.0f}. {TURNED}",
+        expected=float(expected[-1]),
+        p=_defined(float(p[-1])),
+        evidence=f"z = {z[0]:.0f} for the first tenth. {TURNED}",
         reference=SOURCE,
         figure="Capture",
-        weight=0.7 if log_p[-1] < math.log(LEVEL) else 0.2,
+        weight=0.7 if p[-1] < LEVEL else 0.2,
     )
 
 
-def _mean_rows(result: xr.Dataset) -> Iterator[Finding]:
+def _mean_rows(data: xr.Dataset) -> Iterator[Finding]:
     """What becomes of the mass at low indices without the mean rows."""
-    if "mean_cosine" not in result or not math.isfinite(float(result["mean_cosine"])):
+    if "mean_cosine" not in data or not math.isfinite(float(data["mean_cosine"])):
         return
-    low = result["decile"].sel(k_choice="energy_90").isel(decile=0)
-    stored, centred = float(low.sel(centring="stored")), float(low.sel(centring="centred"))
-    chance = float(result["decile_chance"].sel(k_choice="energy_90", centring="stored")[0])
-    cosine, log_p = float(result["mean_cosine"]), float(result["mean_cosine_log_p"])
+    low = data["decile_mass"].sel(k_choice="energy_90").isel(decile=0)
+    stored, centered = float(low.sel(centering="stored")), float(low.sel(centering="centered"))
+    expected = float(data["decile_mass_null"].sel(k_choice="energy_90", centering="stored")[0])
+    cosine, p, sd = (float(data[f"mean_cosine{part}"]) for part in ("", "_p", "_null_sd"))
     yield Finding(
         LENS,
-        f"The mean rows of both tables have a cosine of {cosine:.2f}; without them, the mass of the main position "
-        f"directions on the first tenth of the token directions goes from {stored:.2f} to {centred:.2f}.",
+        f"The mean rows of both tables have a cosine of {cosine:.2f} (expected 0 ± {sd:.3f}, {significance('p', p)}). "
+        "Without them, the mass of the main position directions on the first tenth of the token directions goes from "
+        f"{stored:.2f} to {centered:.2f}.",
         value=cosine,
         expected=0.0,
-        p=_p(log_p),
+        p=_defined(p),
         evidence=(
-            f"Directions that hold 90 % of the position table; their chance mass is {chance:.2f}. By chance the cosine "
-            f"has a standard deviation of {float(result['mean_cosine_sd_chance']):.3f} (null: random directions)."
+            f"Main directions hold 90 % of the position table's energy; their expected mass on the first tenth is "
+            f"{expected:.2f}. Null: random directions."
         ),
         figure="Overlap of the tables",
-        weight=0.5 if log_p < math.log(LEVEL) else 0.1,
+        weight=0.5 if p < LEVEL else 0.1,
     )
 
 
-def _ranks(result: xr.Dataset) -> Iterator[Finding]:
+def _ranks(data: xr.Dataset) -> Iterator[Finding]:
     """How many directions hold 90 % of each table."""
-    for name in result["table"].values:
-        here = result.sel(table=name, centring="stored")
-        value, chance = float(here["rank_90"]), float(here["rank_90_chance"])
+    for name in data["table"].values:
+        here = data.sel(table=name, centering="stored")
+        value, expected = float(here["rank_90"]), float(here["rank_90_null"])
         yield Finding(
             LENS,
-            f"{value:g} directions hold 90 % of the {TABLES[str(name)]} table's energy, where a random one needs "
-            f"{chance:g}; {float(here['mean_share']):.1%} of it is its mean row.",
+            f"{value:g} of {data.attrs['d_model']} directions hold 90 % of the {TABLES[str(name)]} table's energy "
+            f"(random table: {expected:g}); its mean row holds {float(here['mean_share']):.1%}.",
             value=value,
-            expected=chance,
-            evidence=f"Participation ratio {float(here['participation_ratio']):.1f} of {result.attrs['d_model']}. "
+            expected=expected,
+            evidence=f"Participation ratio {float(here['participation_ratio']):.1f}. "
             "Null: independent normal entries (Marchenko-Pastur law).",
-            weight=0.45 if value < chance / 2 else 0.25,
+            weight=0.45 if value < expected / 2 else 0.25,
         )
 
 
-def _sparsity(result: xr.Dataset) -> Iterator[Finding]:
+def _sparsity(data: xr.Dataset) -> Iterator[Finding]:
     """Whether the leading position directions use few coordinates."""
-    if "sparsity_coordinates_90" not in result:
+    if "sparsity_coordinates_90" not in data:
         return
-    here = result.sel(centring="stored")
-    count, chance = here["sparsity_coordinates_90"].values[:5], float(here["sparsity_coordinates_90_chance"][0])
-    p_value = float(np.nanmax(here["sparsity_coordinates_90_p_value"].values[:5]))
+    here = data.sel(centering="stored")
+    count, expected = here["sparsity_coordinates_90"].values[:LEADING], float(here["sparsity_coordinates_90_null"][0])
+    p = float(np.nanmax(here["sparsity_coordinates_90_p"].values[:LEADING]))
     middle = float(np.nanmedian(count))
-    kind = "sparse" if p_value < LEVEL and middle < chance / 2 else "not sparse"
+    sparse = p < LEVEL and middle < expected / 2
     yield Finding(
         LENS,
-        f"The position table's first directions are {kind} in the stream: {middle:g} of {result.attrs['d_model']} "
-        f"coordinates hold 90 % of a direction (random: {chance:.0f}).",
+        f"The leading position directions are {'sparse' if sparse else 'not sparse'}: {middle:g} of "
+        f"{data.attrs['d_model']} coordinates hold 90 % of a direction (random direction: {expected:.0f}, "
+        f"{significance('p', p)}).",
         value=middle,
-        expected=chance,
-        p=p_value,
-        evidence=f"Median of the first {len(count)} directions; the largest p-value of them. Null: random directions.",
+        expected=expected,
+        p=_defined(p),
+        evidence=f"Median of the first {len(count)} directions, and their largest p. Null: random directions.",
         reference=SOURCE,
         figure="Position directions in the stream",
-        weight=0.65 if kind == "sparse" else 0.3,
+        weight=0.65 if sparse else 0.3,
     )
 
 
-def _coordinates(result: xr.Dataset) -> Iterator[Finding]:
-    """Whether tokens stay off the coordinates that positions use."""
-    if "coordinate_energy" not in result or not math.isfinite(float(result["coordinate_energy"].values[0])):
+def _coordinates(data: xr.Dataset) -> Iterator[Finding]:
+    """Whether tokens avoid the coordinates that positions use."""
+    if "coordinate_energy" not in data or not math.isfinite(float(data["coordinate_energy"].values[0])):
         return
-    here = result.sel(centring="stored")
-    size, energy, chance = (
-        int(here["coordinate_chosen"].sum()),
-        float(here["coordinate_energy"]),
-        "coordinate_energy_chance",
-    )
-    p_value, z = float(here["coordinate_energy_p_value"]), float(here["coordinate_energy_z"])
-    verb = "keep off" if z < 0 else "do not keep off"
-    statement = (
-        f"Tokens {verb if p_value < LEVEL else 'do not keep off'} the {size} coordinates that position directions use"
-    )
+    here = data.sel(centering="stored")
+    energy, expected, p, z = (float(here[f"coordinate_energy{part}"]) for part in ("", "_null", "_p", "_z"))
+    avoid = p < LEVEL and z < 0
     yield Finding(
         LENS,
-        f"{statement}: {energy:.1%} of the token table's energy is there.",
+        f"Token embeddings {'avoid' if avoid else 'do not avoid'} the {int(here['coordinate_count'])} coordinates that "
+        f"position directions use: {energy:.1%} of their energy is there (expected {expected:.1%}, "
+        f"{significance('p', p)}).",
         value=energy,
-        expected=float(here[chance]),
-        p=p_value,
+        expected=expected,
+        p=_defined(p),
         evidence=f"z = {z:.1f}. Null: random sets of as many coordinates.",
         figure="Position directions in the stream",
-        weight=0.5 if p_value < LEVEL and z < 0 else 0.2,
+        weight=0.5 if avoid else 0.2,
     )
 
 
-def _waves(result: xr.Dataset) -> Iterator[Finding]:
+def _waves(data: xr.Dataset) -> Iterator[Finding]:
     """Whether position directions are sinusoids over positions."""
-    if "wave_r2" not in result:
+    if "wave_r2" not in data:
         return
-    here = result.sel(centring="stored")
-    r2, frequency = here["wave_r2"].values[:5], here["wave_frequency"].values[:5]
-    best = int(np.nanargmax(r2))
+    here = data.sel(centering="stored")
+    r2, frequency = here["wave_r2"].values[:LEADING], here["wave_frequency"].values[:LEADING]
+    best, expected = int(np.nanargmax(r2)), float(here["wave_r2_null"].values[0])
+    p = float(np.nanmax(here["wave_r2_p"].values[:LEADING]))
     yield Finding(
         LENS,
-        f"Over positions, one sinusoid explains {np.nanmin(r2):.0%} to {np.nanmax(r2):.0%} of the first {len(r2)} "
-        f"directions; the best fit has {frequency[best]:g} cycles per context.",
+        f"One sinusoid over positions explains {np.nanmin(r2):.0%} to {np.nanmax(r2):.0%} of the first {len(r2)} "
+        f"position directions (white noise: {expected:.0%}, {significance('p', p)}); the best fit has "
+        f"{frequency[best]:g} cycles per context.",
         value=float(np.nanmedian(r2)),
-        expected=float(here["wave_r2_chance"].values[0]),
-        p=float(np.nanmax(here["wave_r2_p_value"].values[:5])),
+        expected=expected,
+        p=_defined(p),
         evidence=(
-            f"Median R^2 of the first {len(r2)}. {float(here['offset_share']):.0%} of the products of different "
-            "positions depends on their distance alone. Null: white noise searched over the same frequencies."
+            f"Median R^2 of the first {len(r2)}, and their largest p. {float(here['offset_share']):.0%} of the "
+            "products of different positions depends on their offset alone. "
+            "Null: white noise searched over the same frequencies."
         ),
         figure="Position directions over positions",
         weight=0.4,
     )
 
 
-def _layers(result: xr.Dataset) -> Iterator[Finding]:
-    """For each table, the matrix that lies along it most and the one that avoids it most."""
-    ratio = (result["energy_alignment"] / result["energy_alignment_chance"]).transpose("table", LAYER, "matrix")
-    for name in result["table"].values:
+def _layers(data: xr.Dataset) -> Iterator[Finding]:
+    """For each table, the matrix that shares most energy with it and the one that shares least."""
+    ratio = (data["energy_alignment"] / data["energy_alignment_null"]).transpose("table", LAYER, "matrix")
+    for name in data["table"].values:
         values = ratio.sel(table=name).values
         if not np.isfinite(values).any():
             continue
         places = [np.unravel_index(find(values), values.shape) for find in (np.nanargmax, np.nanargmin)]
-        named = [
-            f"{NAMES[str(result['matrix'].values[matrix])]} of layer {result[LAYER].values[layer]} "
-            f"({values[layer, matrix]:.1f} times chance)"
-            for layer, matrix in places
-        ]
-        top = result.isel({LAYER: int(places[0][0]), "matrix": int(places[0][1])}).sel(table=name)
+        matrices = [str(data["matrix"].values[matrix]) for _, matrix in places]
+        layers = [data[LAYER].values[layer] for layer, _ in places]
+        most, least = (values[place] for place in places)
+        top = data.isel({LAYER: int(places[0][0]), "matrix": int(places[0][1])}).sel(table=name)
+        z, p = (float(top[f"energy_alignment{part}"]) for part in ("_z", "_p"))
+        verb = "writes to" if matrices[0] in WRITES else "reads"
         yield Finding(
             LENS,
-            f"Along the {TABLES[str(name)]} table lies most {named[0]}, least {named[1]}.",
+            f"{NAMES[matrices[0]]} of layer {layers[0]} {verb} the {TABLES[str(name)]} subspace {most:.1f} times as "
+            f"much as a random matrix would (z = {z:.0f}, {significance('p', p)}), the most of all matrices; "
+            f"{NAMES[matrices[1]].replace('The', 'the')} of layer {layers[1]} does the least ({least:.1f} times).",
             value=float(top["energy_alignment"]),
-            expected=float(top["energy_alignment_chance"]),
-            p=_p(float(top["energy_alignment_log_p"])),
-            evidence=f"Overlap of singular directions weighted by both spectra, "
-            f"z = {float(top['energy_alignment_z']):.0f}. {TURNED}",
+            expected=float(top["energy_alignment_null"]),
+            p=_defined(p),
+            evidence=f"Overlap of singular directions weighted by both spectra. {TURNED}",
             reference=SOURCE,
             figure="Layers along the tables",
             weight=0.5,
         )
 
 
-def _logits(result: xr.Dataset) -> Iterator[Finding]:
-    """Heads of layer 0 that look at positions alone, and those that match tokens."""
-    if "logit_share" not in result:
+def _logits(data: xr.Dataset) -> Iterator[Finding]:
+    """Heads of layer 0 that attend by position alone."""
+    if "logit_share" not in data:
         return
     term = "position-position"
-    share, chance = result["logit_share"].sel(term=term).values, float(result["logit_share_chance"].sel(term=term))
+    first = data.isel(head=data["head_layer"].values == 0)
+    share, expected = first["logit_share"].sel(term=term).values, float(data["logit_share_null"].sel(term=term))
     if not np.isfinite(share).any():
         return
     order = np.argsort(-np.nan_to_num(share, nan=-np.inf), kind="stable")[:3]
-    named = ", ".join(f"{HeadLabel(0, int(head))} ({share[head]:.0%})" for head in order)
+    named = ", ".join(f"{first['head'].values[place]} ({share[place]:.0%})" for place in order)
     over_half = int((share > 0.5).sum())
     yield Finding(
         LENS,
-        f"In layer 0, {over_half} of {len(share)} heads attend mainly by position alone; the strongest are {named}.",
+        f"In layer 0, {over_half} of {len(share)} heads attend mainly by position: position-position terms make most "
+        f"of the variance of their logits. The largest shares are {named} (expected {expected:.0%}).",
         value=float(share[order[0]]),
-        expected=chance,
+        expected=expected,
         evidence=(
-            f"Share of the logits' variance within a query from position-position terms, norms applied, "
-            f"{result.attrs['samples']} queries and keys. Null: a head of normal weights that reads the same."
+            f"Variance within a query, norms applied, {data.attrs['samples']} queries and keys. "
+            "Null: a head of normal weights that reads the same."
         ),
         figure="Logits of layer 0",
         weight=0.6 if over_half else 0.3,
     )
 
 
-def _rows(result: xr.Dataset) -> Iterator[Finding]:
-    """Whether token rows are spread over a sphere."""
-    if "E" not in result["table"].values:
+def _rows(data: xr.Dataset) -> Iterator[Finding]:
+    """Whether token embeddings are isotropic."""
+    if "E" not in data["table"].values:
         return
-    here = result.sel(table="E", centring="stored")
-    mean, spread, by_chance = (float(here[name]) for name in ("cosine_mean", "cosine_sd", "cosine_sd_chance"))
-    norms, norms_chance = (float(here[f"row_norm_variation{part}"]) for part in ("", "_chance"))
+    here = data.sel(table="E", centering="stored")
+    mean, sd, expected = (float(here[name]) for name in ("cosine_mean", "cosine_sd", "cosine_sd_null"))
+    norms, norms_null = (float(here[f"row_norm_variation{part}"]) for part in ("", "_null"))
     if not math.isfinite(mean):
         return
-    like = "not like" if abs(float(here["cosine_mean_z"])) > 5 or spread > 1.2 * by_chance else "like"
+    uneven = abs(float(here["cosine_mean_z"])) > 5 or sd > 1.2 * expected
     yield Finding(
         LENS,
-        f"Token rows lie {like} random points on a sphere: cosines {mean:.3f} ± {spread:.3f} (random: 0 ± "
-        f"{by_chance:.3f}), norms vary by {norms:.0%} ({norms_chance:.1%}).",
-        value=spread,
-        expected=by_chance,
-        evidence="All pairs of rows. Null: independent normal rows.",
+        f"Token embeddings are {'not uniformly spread' if uneven else 'spread like random vectors'}: mean cosine "
+        f"{mean:.3f} (isotropic: 0), standard deviation {sd:.3f} ({expected:.3f}); norms vary by {norms:.0%} "
+        f"({norms_null:.1%}).",
+        value=sd,
+        expected=expected,
+        evidence="All pairs of rows. Null: independent normal rows, in brackets.",
         figure="Angles between rows",
         weight=0.25,
     )
 
 
-def _left_out(result: xr.Dataset) -> Iterator[Finding]:
+def _left_out(data: xr.Dataset) -> Iterator[Finding]:
     """One remark about what this checkpoint has no tensors for."""
-    lines = [line for line in result.attrs["left_out"].split("; ") if line]
+    lines = [line for line in data.attrs["left_out"].split("; ") if line]
     if lines:
         yield Finding(LENS, f"Left out: {'; '.join(lines)}.", value=float(len(lines)), weight=0.0)

@@ -8,7 +8,7 @@ are taken over keys within each query:
     share of term = sum over queries of Cov_keys(term, logit) / sum over queries of Var_keys(logit).
 
 Shares add up to 1; one is negative where a term works against the others. Tokens are drawn uniformly from the
-vocabulary and positions from the context, keys of a causal model from the query's position or before. Chance: a head
+vocabulary and positions from the context, keys of a causal model from the query's position or before. Null: a head
 with independent normal W_Q and W_K and no biases, which reads the same x. Its expected covariances have the closed form
 sum_q (x_a . x)(q) tr Cov_keys(y_b, y); its spread is drawn.
 """
@@ -19,25 +19,23 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from headspan.errors import HeadspanError, MissingTensor
+from headspan.errors import MissingTensor
 from headspan.heads import Heads
-from headspan.heads.entry import first_read
+from headspan.heads.embeddings import first_read
 
-TERMS = ("token-token", "token-position", "position-token", "position-position", "constant")
-"""Query first, key second."""
 DRAWS = 32
 
 
 @dataclass(frozen=True)
 class LogitShares:
-    """Shares [head, term] of layer 0, their chance, and the size of the logits."""
+    """Shares [head, term] of layer 0, their mean and sd under the null, and the size of the logits."""
 
     share: Float[np.ndarray, "head term"]
-    chance: Float[np.ndarray, " term"]
-    sd: Float[np.ndarray, " term"]
+    null: Float[np.ndarray, " term"]
+    null_sd: Float[np.ndarray, " term"]
     logit_sd: Float[np.ndarray, " head"]
     """Root mean variance over keys within a query, in units of logits."""
 
@@ -56,7 +54,7 @@ def logit_obstacle(heads: Heads) -> str | None:
     if 0 not in heads.layers:
         return "layer 0 is not among these layers"
     if heads.stack.query_norm is not None:
-        return "queries and keys are normed before they meet"
+        return "queries and keys are normalized before their product"
     try:
         first_read(heads)
     except MissingTensor as problem:
@@ -83,9 +81,9 @@ def logit_shares(
         rows.append(_terms(covariance))
         sizes.append(float((variance / sample.visible.sum()).sqrt()))
     return LogitShares(
-        share=_normalised(np.stack(rows)),
-        chance=_normalised(_terms(_expected(sample))),
-        sd=_spread(sample, W_Q.shape[-1], seed),
+        share=_normalized(np.stack(rows)),
+        null=_normalized(_terms(_expected(sample))),
+        null_sd=_spread(sample, W_Q.shape[-1], seed),
         logit_sd=np.array(sizes),
     )
 
@@ -94,8 +92,6 @@ def draw_sample(
     heads: Heads, W_E: Float[Tensor, "token d"], W_pos: Float[Tensor, "position d"], samples: int, seed: int
 ) -> Sample:
     """Uniformly drawn tokens and positions, as layer 0 reads them."""
-    if samples < 2:
-        raise HeadspanError(f"samples needs to be at least 2, found {samples}")
     generator, read = torch.Generator().manual_seed(seed), first_read(heads)
     sides, places = [], []
     for _ in range(2):
@@ -104,11 +100,7 @@ def draw_sample(
         sides.append(torch.stack(read.split(W_E[tokens].double(), W_pos[positions].double())))
         places.append(positions)
     visible = places[1][None, :] <= places[0][:, None]
-    return Sample(sides[0], sides[1], _counted(visible if heads.stack.causal else torch.ones_like(visible)))
-
-
-def _counted(visible: Bool[Tensor, "n m"]) -> Float[Tensor, "n m"]:
-    return visible.double()
+    return Sample(sides[0], sides[1], (visible if heads.stack.causal else torch.ones_like(visible)).double())
 
 
 def _projected(parts: Float[Tensor, "three n d"], W: Float[Tensor, "d d_head"], bias: Tensor | None) -> Tensor:
@@ -148,7 +140,7 @@ def _spread(sample: Sample, d_head: int, seed: int) -> Float[np.ndarray, " term"
         W_Q, W_K = torch.randn(shape, generator=generator, dtype=torch.float64)
         covariance, _ = _covariances(sample.queries @ W_Q, sample.keys @ W_K, sample.visible)
         rows.append(_terms(covariance))
-    spread: np.ndarray = np.std(_normalised(np.stack(rows)), axis=0)
+    spread: np.ndarray = np.std(_normalized(np.stack(rows)), axis=0)
     return spread
 
 
@@ -157,7 +149,7 @@ def _terms(covariance: Float[Tensor, "three three"]) -> Float[np.ndarray, " term
     return np.array([c[0, 0], c[0, 1], c[1, 0], c[1, 1], c[2].sum() + c[:2, 2].sum()])
 
 
-def _normalised(terms: Float[np.ndarray, "*head term"]) -> Float[np.ndarray, "*head term"]:
+def _normalized(terms: Float[np.ndarray, "*head term"]) -> Float[np.ndarray, "*head term"]:
     """Terms over their sum; NaN for a head whose logits do not vary."""
     total = terms.sum(-1, keepdims=True)
     return np.where(total > 0, terms / np.where(total > 0, total, 1.0), np.nan)

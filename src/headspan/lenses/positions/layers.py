@@ -1,7 +1,17 @@
-"""Every matrix of every layer against the directions of both tables, in one pass over the layers.
+r"""Every matrix of every layer against the directions of both tables, in one pass over the layers.
 
-A matrix that reads the stream (W_Q, W_K, W_V, the MLP's input) has its directions on the left, one that writes it (W_O,
-the MLP's output) on the right; both live in R^d. Whole-layer matrices put all heads side by side, each kv head once.
+1. A matrix that reads the stream (W_Q, W_K, W_V, the MLP's input) has its directions on the left, one that writes it
+   (W_O, the MLP's output) on the right; both live in R^d. Whole-layer matrices put all heads side by side, each kv head
+   once.
+2. One number for a matrix and a table is the share of the matrix's energy that lies where the table has its own. With
+   the left singular directions u_i of W, in R^d, weighted by w_i = s_i^2 / sum s^2, and the projector Pi_k on the top k
+   directions of a table,
+
+       alignment = sum_i w_i u_i^T Pi_k u_i = |Pi_k W|_F^2 / |W|_F^2,   k/d under the null,
+
+   in [0, 1]. With the table's own weights b_j in place of the projector it is the energy alignment
+   sum_ij w_i b_j (u_i . v_j)^2, 1/d under the null. Both are tr(A B) for two symmetric matrices; under the null one of
+   them is turned by a random rotation, which leaves both spectra as they are (`subspaces.nulls`).
 """
 
 from __future__ import annotations
@@ -17,12 +27,21 @@ from torch import Tensor
 from headspan.dims import ROLES, Role
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.memory import memory_bytes
-from headspan.lenses.positions.alignment import PARTS, alignment
-from headspan.lenses.positions.chance import z_score
-from headspan.lenses.positions.overlap import block_averages, block_sd, corners, squared_overlap
-from headspan.lenses.positions.spectrum import Spectrum, batched_directions, matrix_spectrum
+from headspan.lenses.positions.overlap import (
+    SMALL,
+    block_averages,
+    block_scores,
+    corners,
+    padded,
+    squared_overlap,
+    two_sided,
+)
+from headspan.lenses.positions.spectra import Spectrum, batched_directions, matrix_spectrum
+from headspan.statistics import z_score
+from headspan.subspaces.nulls import rotated_trace_log_tail, rotated_trace_moments
 
 BLOCKS, HEAD_BLOCKS = 32, 16
+PARTS = ("", "_null", "_z", "_log_p")
 
 
 @dataclass(frozen=True)
@@ -118,38 +137,22 @@ def _cell(spectrum: Spectrum, plan: Plan, name: str) -> dict[str, np.ndarray]:
     """Everything about one matrix and one table."""
     table, d = plan.tables[name], spectrum.d
     overlap = squared_overlap(spectrum.directions, table.directions)
-    cut = (plan.blocks, plan.table_blocks)
-    average = block_averages(overlap, cut).cpu().numpy()
-    sd = block_sd((spectrum.rank, table.rank), cut, d)
-    corner = corners(overlap, d)
+    average, z = block_scores(overlap, (plan.blocks, plan.table_blocks), d)
+    out = {"overlap": average.astype(np.float32), "overlap_z": z.astype(np.float32)}
+    out |= {f"corner{part}": values for part, values in corners(overlap, d).items()}
     entries = overlap.cpu().numpy()
-    out = {
-        "overlap": average.astype(np.float32),
-        "overlap_z": z_score(average, np.full_like(sd, 1 / d), sd).astype(np.float32),
-        "corner": corner.mass,
-        "corner_chance": corner.chance,
-        "corner_z": corner.z,
-        "corner_log_p": corner.log_p,
-    }
     w = spectrum.weights if spectrum.rank else np.full(0, np.nan)
     for title, b in (("alignment", _projector(table, plan.k[name])), ("energy_alignment", table.weights)):
-        value = alignment(entries, w, b, d) if spectrum.rank else None
-        parts = value.parts() if value is not None else (np.array(np.nan),) * len(PARTS)
-        out |= {title + part: values for part, values in zip(PARTS, parts, strict=True)}
+        found = alignment(entries, w, b, d) if spectrum.rank else dict.fromkeys(PARTS, np.array(np.nan))
+        out |= {f"{title}{part}": values for part, values in found.items()}
     if plan.full:
-        out["overlap_full"] = _padded(entries, d)
+        out["overlap_full"] = padded(entries, d)
     return out
 
 
 def _projector(table: Spectrum, k: int) -> Float[np.ndarray, " s"]:
     """The eigenvalues of Pi_k along the table's directions."""
     return (np.arange(table.rank) < k).astype(np.float64)
-
-
-def _padded(entries: np.ndarray, d: int) -> Float[np.ndarray, "d d"]:
-    whole = np.full((d, d), np.nan, dtype=np.float32)
-    whole[: entries.shape[0], : entries.shape[1]] = entries
-    return whole
 
 
 def _add_heads(found: Found, plan: Plan, role: Role, W: Float[Tensor, "head d n"]) -> None:
@@ -162,11 +165,34 @@ def _add_heads(found: Found, plan: Plan, role: Role, W: Float[Tensor, "head d n"
     rows: dict[str, list[np.ndarray]] = {}
     for name, table in plan.tables.items():
         overlap = squared_overlap(directions, table.directions)
-        value = alignment(overlap.cpu().numpy(), w, _projector(table, plan.k[name]), table.d)
-        for part, array in zip(PARTS, value.parts(), strict=True):
+        for part, array in alignment(overlap.cpu().numpy(), w, _projector(table, plan.k[name]), table.d).items():
             rows.setdefault(f"head_alignment_{role}{part}", []).append(array)
         seen = torch.where(there[:, :, None], overlap, torch.nan)
         average = block_averages(seen, (plan.head_blocks, plan.table_blocks)).cpu().numpy().astype(np.float32)
         rows.setdefault(f"head_overlap_{role}", []).append(average)
     for title, arrays in rows.items():
         found.add(title, np.stack(arrays, axis=1))
+
+
+def alignment(
+    overlap: Float[np.ndarray, "*batch r s"], w: Float[np.ndarray, "*batch r"], b: Float[np.ndarray, " s"], d: int
+) -> dict[str, Float[np.ndarray, "*batch"]]:
+    """sum_ij w_i b_j overlap_ij with its null, z and log p, by the endings of their names (PARTS).
+
+    Parameters
+    ----------
+    overlap
+        Squared overlaps of the matrix's directions with the table's.
+    w, b
+        Weights of both, descending; NaN in w for a matrix without directions.
+    d
+        Dimension of the stream; directions that are not listed have weight 0.
+    """
+    value = np.asarray(np.einsum("...rs,...r,s->...", overlap, w, b))
+    mean, sd = rotated_trace_moments(w.sum(-1), (w**2).sum(-1), b.sum(), (b**2).sum(), d)
+    mean = np.where(np.isnan(value), np.nan, mean)
+    wide = np.concatenate([w, np.zeros((*w.shape[:-1], d - w.shape[-1]))], axis=-1)
+    long = np.concatenate([b, np.zeros(d - len(b))])
+    low, high = np.asarray((wide * long[::-1]).sum(-1)), np.asarray((wide * long).sum(-1))
+    tails = (rotated_trace_log_tail(value, mean, sd, low, high, upper=upper) for upper in (True, False))
+    return dict(zip(PARTS, (value, mean, z_score(value, mean, sd, SMALL), two_sided(*tails)), strict=True))

@@ -15,6 +15,13 @@ COLUMNS = 4
 SPACES = {"R_Q": "R<sub>Q</sub>", "R_K": "R<sub>K</sub>", "N_Q": "N<sub>Q</sub>", "N_K": "N<sub>K</sub>"}
 BESIDE = "expected %{customdata[0]:.2f}, z = %{customdata[1]:.0f}"
 SYMBOLS = ("circle", "square", "diamond", "cross")
+BEHIND = {
+    "Principal angles": ("angle_count",),
+    "Distances within layers": ("layer_distance",),
+    "Map of heads": ("mds", "tsne"),
+    "Sampled directions": ("sample_tsne",),
+}
+"""Variables behind figures, for who saves their data; what is expected under the null goes with them."""
 
 
 def figures(result: Result) -> dict[str, go.Figure]:

@@ -92,7 +92,7 @@ def scores(theta: Float[np.ndarray, "n k"], p: Int[np.ndarray, " n"], q: Int[np.
     """Grassmann distance and projection kernel of R_Q and R_K, the kernel with moments under the null and p-values.
 
     The p-value is two-sided, min(1, 2 min(lower, upper)), of the kernel under independent Haar spaces, from the fitted
-    Beta law of `subspaces.kernel_null`; it may underflow to 0, its logarithm does not. NaN where a dimension is 0.
+    Beta law of `subspaces.nulls`; it may underflow to 0, its logarithm does not. NaN where a dimension is 0.
     """
     angles = torch.from_numpy(theta)
     P, Q = torch.from_numpy(p), torch.from_numpy(q)

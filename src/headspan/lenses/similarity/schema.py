@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headspan.dims import HEAD, LAYER
-from headspan.schema import Schema, Table, Variable
+from headspan.schema import Schema, Table, Variable, variables
 
 SPACES = ("sum", "intersection", "qk")
 """What stands for a head when heads are compared."""
@@ -14,8 +14,13 @@ FOUR_SPACES = ("R_Q", "R_K", "N_Q", "N_K")
 
 HAAR = "Independent uniformly random subspaces of the same dimensions"
 ANGLES = "[0, π/2] radians, ascending; NaN beyond the smaller dimension"
+CHANGE = "random_change: vectors of the same length in random directions."
 BJORCK = "Björck and Golub (1973), Numerical methods for computing angles between linear subspaces"
 YE = "Ye and Lim (2016), Schubert varieties and distances between subspaces of different dimension"
+
+NULL, SCALE = ("null",), "any number; no scale"
+KEYS = f"{HAAR}, which share the key space where two heads read one kv head."
+NOISE = "Independent normal distances with the null's moments, clustered the same way."
 
 QUERY_KEY = (
     Variable(
@@ -28,31 +33,9 @@ QUERY_KEY = (
         text="Between two subspaces, from the singular values of the product of their bases; small angles are computed "
         "from sines.",
         reference=BJORCK,
-        derived=("null",),
+        derived=NULL,
         card="Principal angles of query and key space",
     ),
-    Variable(
-        "angles_NQ_NK",
-        (HEAD, "null_angle"),
-        "principal angles of query and key null space",
-        range=ANGLES,
-        null=f"{HAAR}: d - p - q angles are 0, the others are those of the read spaces.",
-    ),
-    *(
-        Variable(
-            f"angles_{name}",
-            (HEAD, "angle"),
-            f"principal angles of {first} and {second}",
-            range=ANGLES,
-            null=f"{HAAR}: small, since read spaces are nearly orthogonal.",
-        )
-        for name, first, second in (
-            ("RQ_NK", "query read space", "key null space"),
-            ("NQ_RK", "query null space", "key read space"),
-        )
-    ),
-    Variable("smallest_angle", (HEAD,), "smallest angle of query and key read space", range="[0, 90] degrees"),
-    Variable("largest_angle", (HEAD,), "largest angle of query and key read space", range="[0, 90] degrees"),
     Variable(
         "projection_kernel",
         (HEAD,),
@@ -66,21 +49,6 @@ QUERY_KEY = (
         card="Query and key spaces share",
     ),
     Variable(
-        "projection_kernel_others",
-        (HEAD,),
-        "mean projection kernel of the query with the other keys of its layer",
-        range="[0, min(p, q)]",
-        null=f"{HAAR}: pq/d.",
-    ),
-    Variable(
-        "own_key_place",
-        (HEAD,),
-        "place of the own key among all keys of the layer, 1 is nearest",
-        range="1 to n_kv_heads",
-        null="Every key of a layer is equally likely to be the nearest: (n_kv_heads + 1) / 2.",
-        derived=("null",),
-    ),
-    Variable(
         "grassmann",
         (HEAD,),
         "Grassmann distance of query and key read space",
@@ -91,131 +59,70 @@ QUERY_KEY = (
         reference=YE,
         derived=("null", "null_sd", "z"),
     ),
-    Variable(
-        "shared_null_dimension",
-        (HEAD,),
-        "dimension of the intersection of query and key null space",
-        range="[0, d_model]",
-        null=f"{HAAR}: max(0, d - p - q).",
-        derived=("null",),
-    ),
-    Variable("rank_Q", (HEAD,), "dimension of the query read space", range="[0, d_head]", null="d_head."),
-    Variable("rank_K", (HEAD,), "dimension of the key read space", range="[0, d_head]", null="d_head."),
-    Variable("degenerate", (HEAD,), "no query or no key space", range="true or false", null="False."),
-    Variable("deficient", (HEAD,), "W_Q or W_K below full rank", range="true or false", null="False."),
-    *(
-        Variable(
-            f"{part}_change",
-            (HEAD,),
-            f"relative change of random logits by vectors from {source}",
-            range="≥ 0",
-            null="random_change: vectors of the same length in random directions.",
+    *variables(
+        (
+            ("angles_NQ_NK", (HEAD, "null_angle"), "principal angles of query and key null space", ANGLES,
+             f"{HAAR}: d - p - q angles are 0, the others are those of the read spaces.", ()),
+            ("angles_RQ_NK", (HEAD, "angle"), "principal angles of query read space and key null space", ANGLES,
+             f"{HAAR}: small, since read spaces are nearly orthogonal.", ()),
+            ("angles_NQ_RK", (HEAD, "angle"), "principal angles of query null space and key read space", ANGLES,
+             f"{HAAR}: small, since read spaces are nearly orthogonal.", ()),
+            ("smallest_angle", (HEAD,), "smallest angle of query and key read space", "[0, 90] degrees", "", ()),
+            ("largest_angle", (HEAD,), "largest angle of query and key read space", "[0, 90] degrees", "", ()),
+            ("projection_kernel_others", (HEAD,), "mean projection kernel of the query with the layer's other keys",
+             "[0, min(p, q)]", f"{HAAR}: pq/d.", ()),
+            ("own_key_place", (HEAD,), "place of the own key among all keys of the layer, 1 is nearest",
+             "1 to n_kv_heads", "Each key of a layer is equally likely to be nearest: (n_kv_heads + 1) / 2.", NULL),
+            ("shared_null_dimension", (HEAD,), "dimension of the intersection of query and key null space",
+             "[0, d_model]", f"{HAAR}: max(0, d - p - q).", NULL),
+            ("rank_Q", (HEAD,), "dimension of the query read space", "[0, d_head]", "d_head.", ()),
+            ("rank_K", (HEAD,), "dimension of the key read space", "[0, d_head]", "d_head.", ()),
+            ("degenerate", (HEAD,), "no query or no key space", "true or false", "False.", ()),
+            ("deficient", (HEAD,), "W_Q or W_K below full rank", "true or false", "False.", ()),
+            ("null_change", (HEAD,), "relative change of random logits by null vectors", "≥ 0", CHANGE, ()),
+            ("read_change", (HEAD,), "relative change of random logits by read vectors", "≥ 0", CHANGE, ()),
+            ("random_change", (HEAD,), "relative change of random logits by random vectors", "≥ 0", "", ()),
+            ("angle_count", ("combination", "bin"), "angles per head in a bin of 2 degrees", "≥ 0",
+             f"{HAAR}: seeded draws.", NULL),
+            ("forced_zeros", ("combination",), "angles per head that the dimensions force to be 0", "≥ 0", "", ()),
         )
-        for part, source in (("null", "the null spaces"), ("read", "the read spaces"), ("random", "anywhere"))
     ),
-    Variable(
-        "angle_count",
-        ("combination", "bin"),
-        "angles per head in a bin of 2 degrees",
-        range="≥ 0",
-        null=f"{HAAR}: seeded draws.",
-        derived=("null",),
-    ),
-    Variable("forced_zeros", ("combination",), "angles per head that the dimensions force to be 0", range="≥ 0"),
-)
+)  # fmt: skip
 
-HEAD_PAIRS = (
-    Variable("dimension", (HEAD,), "dimension of the attention space", range="[0, 2 d_head]"),
-    Variable(
-        "layer_distance",
-        (HEAD, "peer"),
-        "distance of the attention spaces of two heads of one layer",
-        range="≥ 0, 0 for equal spaces",
-        null=f"{HAAR}, which share the key space where two heads read one kv head.",
-        reference=YE,
-        derived=("null", "z"),
-    ),
-    Variable("typical_distance", (), "median over pairs of the distance expected under the null", range="≥ 0"),
-    Variable(
-        "diversity",
-        (LAYER,),
-        "mean distance of the attention spaces of a layer's heads",
-        range="≥ 0",
-        null=f"{HAAR}; distances of different pairs are uncorrelated.",
-        derived=("null", "null_sd", "z"),
-    ),
-    Variable("layer_cluster", (HEAD,), "cluster within the layer", range="1, 2, ..."),
-    Variable("layer_place", (HEAD,), "place in the order of the layer's tree", range="0, 1, ..."),
-    Variable(
-        "layer_silhouette",
-        (LAYER,),
-        "mean silhouette of the layer's clusters",
-        range="[-1, 1]",
-        null="Independent normal distances with the null's moments, clustered the same way.",
-        derived=("null",),
-    ),
-    Variable("closest_src", ("pair",), "first head of a close pair", range="head"),
-    Variable("closest_dst", ("pair",), "second head of a close pair", range="head"),
-    Variable(
-        "closest_distance",
-        ("pair",),
-        "distance of the attention spaces of a close pair",
-        range="≥ 0",
-        null=f"{HAAR}, which share the key space where two heads read one kv head.",
-        derived=("null", "z"),
-    ),
-)
+HEAD_PAIRS = variables(
+    (
+        ("dimension", (HEAD,), "dimension of the attention space", "[0, 2 d_head]", "", ()),
+        ("layer_distance", (HEAD, "peer"), "distance of the attention spaces of two heads of one layer", "≥ 0", KEYS,
+         ("null", "z")),
+        ("typical_distance", (), "median over pairs of the distance expected under the null", "≥ 0", "", ()),
+        ("diversity", (LAYER,), "mean distance of the attention spaces of a layer's heads", "≥ 0",
+         f"{HAAR}; distances of different pairs are uncorrelated.", ("null", "null_sd", "z")),
+        ("layer_cluster", (HEAD,), "cluster within the layer", "1, 2, ...", "", ()),
+        ("layer_place", (HEAD,), "place in the order of the layer's tree", "0, 1, ...", "", ()),
+        ("layer_silhouette", (LAYER,), "mean silhouette of the layer's clusters", "[-1, 1]", NOISE, NULL),
+        ("closest_src", ("pair",), "first head of a close pair", "head", "", ()),
+        ("closest_dst", ("pair",), "second head of a close pair", "head", "", ()),
+        ("closest_distance", ("pair",), "distance of the attention spaces of a close pair", "≥ 0", KEYS, ("null", "z")),
+    )
+)  # fmt: skip
 
-ACROSS_LAYERS = (
-    Variable(
-        "distance",
-        ("src", "dst"),
-        "distance of the attention spaces of two heads",
-        range="≥ 0, 0 for equal spaces",
-        null=f"{HAAR}, which share the key space where two heads read one kv head.",
-        reference=YE,
-        derived=("null", "z"),
-        optional=True,
+ACROSS_LAYERS = variables(
+    (
+        ("distance", ("src", "dst"), "distance of the attention spaces of two heads", "≥ 0", KEYS, ("null", "z")),
+        ("cluster", (HEAD,), "cluster among all heads", "1, 2, ...", "", ()),
+        ("place", (HEAD,), "place in the order of the tree of all heads", "0, 1, ...", "", ()),
+        ("linkage", ("merge", "linkage_part"), "average-linkage tree: two groups, their distance, the new size", "≥ 0",
+         "", ()),
+        ("silhouette", (), "mean silhouette of the clusters of all heads", "[-1, 1]", NOISE, NULL),
+        ("mds", (HEAD, "axis"), "classical scaling of the distances", "any number", "", ()),
+        ("mds_share", ("axis",), "share of the spread that an axis holds", "[0, 1]",
+         "Heads equally far apart: 1 / (n - 1).", NULL),
+        ("tsne", (HEAD, "axis"), "t-SNE of the distances", SCALE, "", ()),
+        ("sample_tsne", ("subspace", "sample", "axis"), "t-SNE of directions sampled from the four spaces of one head",
+         SCALE, f"{HAAR}: the same map.", NULL),
     ),
-    Variable("cluster", (HEAD,), "cluster among all heads", range="1, 2, ...", optional=True),
-    Variable("place", (HEAD,), "place in the order of the tree of all heads", range="0, 1, ...", optional=True),
-    Variable(
-        "linkage",
-        ("merge", "linkage_part"),
-        "average-linkage tree: two groups, their distance, the new size",
-        range="≥ 0",
-        optional=True,
-    ),
-    Variable(
-        "silhouette",
-        (),
-        "mean silhouette of the clusters of all heads",
-        range="[-1, 1]",
-        null="Independent normal distances with the null's moments, clustered the same way.",
-        derived=("null",),
-        optional=True,
-    ),
-    Variable("mds", (HEAD, "axis"), "classical scaling of the distances", range="any number", optional=True),
-    Variable(
-        "mds_share",
-        ("axis",),
-        "share of the spread that an axis holds",
-        range="[0, 1]",
-        null="Heads equally far apart: 1 / (n - 1).",
-        derived=("null",),
-        optional=True,
-    ),
-    Variable("tsne", (HEAD, "axis"), "t-SNE of the distances", range="any number; no scale", optional=True),
-    Variable(
-        "sample_tsne",
-        ("subspace", "sample", "axis"),
-        "t-SNE of directions sampled from the four spaces of one head",
-        range="any number; no scale",
-        null=f"{HAAR}: the same map.",
-        derived=("null",),
-        optional=True,
-    ),
-)
+    optional=True,
+)  # fmt: skip
 
 _NULLS = (
     *("grassmann", "projection_kernel", "own_key_place", "shared_null_dimension", "angle_count", "layer_distance"),

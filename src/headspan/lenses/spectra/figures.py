@@ -19,6 +19,11 @@ from headspan.theme import BLUE, CHANCE, ORANGE, SEQUENTIAL, around_chance, styl
 
 BINS = 48
 REACH = 2.5
+BEHIND = {
+    "Base alignment": ("alignment/trace", "trace_z", "trace_share"),
+    "Symmetric part of W_QK": ("alignment/symmetric_share", "positive_mass"),
+}
+"""Variables behind figures, for who saves their data; what is expected under the null goes with them."""
 
 
 def _subscript(kind: str) -> str:

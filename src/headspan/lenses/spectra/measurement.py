@@ -78,6 +78,11 @@ def measure(
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), **nodes})
 
 
+def blocks(heads: Heads) -> dict[str, dict[str, str]]:
+    """Parts of the work that a sweep shares out on large models: a kind of matrix each."""
+    return {kind: {"matrices": kind} for kind in chosen_kinds(heads, None)}
+
+
 def _alignment_text(heads: Heads, asked: bool) -> str:
     if not asked:
         return "skipped: W_QK was not asked for"

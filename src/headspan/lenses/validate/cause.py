@@ -29,7 +29,7 @@ import torch
 
 from headspan.lenses.validate.selection import SCORES, Pair
 from headspan.runtime import Forward, RunnableModel, forward
-from headspan.runtime.divergence import full_logs, js_rows
+from headspan.runtime.forward_pass import full_logs, js_rows
 from headspan.runtime.interventions import head_space, intervened
 from headspan.runtime.interventions.messages import (
     Message,

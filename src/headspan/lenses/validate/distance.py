@@ -2,7 +2,7 @@
 
 1. Behavior: the Jensen-Shannon divergence of two heads' attention rows, averaged over queries and token buffers.
 2. Geometry: the Grassmann distance of their attention spaces R_Q + R_K, as the similarity lens measures it.
-3. Spearman's correlation of the two over all pairs, with Mantel's test (`headspan.statistics.rank_correlation`).
+3. Spearman's correlation of the two over all pairs, with Mantel's test (`headspan.statistics.permutation`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from headspan.heads import Heads
 from headspan.lenses.similarity import similarity
 from headspan.runtime import Forward
-from headspan.runtime.divergence import full_logs, js_rows
+from headspan.runtime.forward_pass import full_logs, js_rows
 
 Array = npt.NDArray[np.float64]
 

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from headspan.dims import HeadLabel
 from headspan.errors import ArgumentError
 from headspan.runtime import Forward, RunnableModel, forward
-from headspan.runtime.divergence import full_logs
+from headspan.runtime.forward_pass import full_logs
 from headspan.runtime.interventions import Edits, head_space
-from headspan.runtime.interventions.head_parameters import head_slice
+from headspan.runtime.interventions.edits import head_slice
 
 Array = npt.NDArray[np.float64]
 Part = Literal["null", "read", "common"]

@@ -19,11 +19,10 @@ from torch import Tensor
 
 from headspan.heads import Heads
 from headspan.lenses.affinity import affinity
-from headspan.lenses.validate.buffers import token_buffers
 from headspan.lenses.validate.cause import causal_effects, obstacle_to_cause, rankings
 from headspan.lenses.validate.distance import pattern_divergences, space_distances
 from headspan.lenses.validate.invariance import invariances
-from headspan.lenses.validate.selection import chosen_pairs
+from headspan.lenses.validate.selection import chosen_pairs, token_buffers
 from headspan.progress import current_step
 from headspan.runtime import Forward, RunnableModel, forward
 from headspan.statistics import mantel
@@ -44,12 +43,12 @@ def measure(
     *,
     tokens: Int[Tensor, "batch position"] | None = None,
     buffers: str | None = None,
-    count: int,
-    length: int,
-    strong: int,
-    random: int,
-    controls: int,
-    permutations: int,
+    count: int = 8,
+    length: int = 48,
+    strong: int = 10,
+    random: int = 30,
+    controls: int = 4,
+    permutations: int = 999,
     fold: str = "none",
     seed: int = 0,
 ) -> xr.DataTree:

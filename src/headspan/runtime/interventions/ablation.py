@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from headspan.dims import HeadLabel, Role
 from headspan.errors import ArgumentError, ShapeError, UnsupportedModel
 from headspan.runtime.forward_pass import forward
-from headspan.runtime.interventions.edits import Edits
-from headspan.runtime.interventions.head_parameters import (
+from headspan.runtime.interventions.edits import (
+    Edits,
     Label,
     head_slice,
     head_weight,

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headspan.errors import ArgumentError
-from headspan.runtime.interventions.edits import Edits
-from headspan.runtime.interventions.head_parameters import (
+from headspan.runtime.interventions.edits import (
+    Edits,
     Label,
     head_bias,
     head_gains,

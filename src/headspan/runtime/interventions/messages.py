@@ -30,8 +30,7 @@ from headspan.errors import UnsupportedModel
 from headspan.heads.norms import NormWeights
 from headspan.runtime.forward_pass import Forward
 from headspan.runtime.interventions.ablation import reading_matrix
-from headspan.runtime.interventions.edits import Edits
-from headspan.runtime.interventions.head_parameters import Label, head_slice, role_head
+from headspan.runtime.interventions.edits import Edits, Label, head_slice, role_head
 from headspan.runtime.model import RunnableModel
 from headspan.subspaces import Subspace, orthonormal_basis
 

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from headspan.dims import HeadLabel, Role
 from headspan.errors import ArgumentError, UnsupportedModel
-from headspan.runtime.checkpoint_module import quiet_transformers
-from headspan.runtime.interventions.edits import Edits
-from headspan.runtime.interventions.head_parameters import (
+from headspan.runtime.interventions.edits import (
+    Edits,
     Label,
     find_head,
     head_bias,
@@ -30,7 +29,7 @@ from headspan.runtime.interventions.head_parameters import (
     head_weight,
     shared_gain,
 )
-from headspan.runtime.model import RunnableModel
+from headspan.runtime.model import RunnableModel, quiet_transformers
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from headspan.dims import KV_ROLES, HeadLabel, Role
 from headspan.errors import ArgumentError, ShapeError, UnsupportedModel
-from headspan.runtime.interventions.edits import Edits
-from headspan.runtime.interventions.head_parameters import (
+from headspan.runtime.interventions.edits import (
+    Edits,
     Label,
     head_bias,
     head_weight,

@@ -11,9 +11,9 @@ from headspan._version import __version__
 from headspan.errors import HeadspanError
 from headspan.statistics.change_points import WALKS
 from headspan.sweeps.contents import open_store
-from headspan.sweeps.course.curves import Axis, curve_dataset, curves, step_changes
+from headspan.sweeps.course.curves import Axis, curve_dataset, lens_curves, step_changes
 from headspan.sweeps.course.summaries import drift_summary, spectra_summary
-from headspan.sweeps.course.wiring import wiring
+from headspan.sweeps.course.wiring import wiring_edges
 
 FACTS = ("source", "revision", "content_hash", "identical_to")
 
@@ -46,7 +46,7 @@ def evolution(store: str | Path | xr.DataTree, *, walks: int = WALKS) -> xr.Data
         nodes[f"{place}/checkpoints"] = _checkpoints(trees, model)
         nodes[f"{place}/quantities"] = _quantities(trees, model, steps, walks)
         parts = {
-            "wiring": wiring(trees, model, walks),
+            "wiring": wiring_edges(trees, model, walks),
             "drift": drift_summary(trees, model),
             "spectra": spectra_summary(trees, model),
         }
@@ -77,6 +77,6 @@ def _checkpoints(trees: xr.DataTree, model: str) -> xr.Dataset:
 
 
 def _quantities(trees: xr.DataTree, model: str, steps: np.ndarray, walks: int) -> xr.Dataset:
-    table = curve_dataset(list(curves(trees, model)), steps)
+    table = curve_dataset(list(lens_curves(trees, model)), steps)
     points = step_changes(table["value"].values, steps, walks).rename(curve="quantity")
     return table.assign(points.data_vars).assign_attrs(points.attrs)

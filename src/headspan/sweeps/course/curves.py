@@ -83,7 +83,7 @@ class Curve:
     null: np.ndarray
 
 
-def curves(trees: xr.DataTree, model: str) -> Iterator[Curve]:
+def lens_curves(trees: xr.DataTree, model: str) -> Iterator[Curve]:
     """The curves of all lenses of one model in a store."""
     for lens, tree in trees.children.items():
         for node in tree.subtree:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -10,52 +9,49 @@ import xarray as xr
 
 from headspan.dims import ROLES, head_axis
 from headspan.lenses.catalog import lenses
-from headspan.result import Lens
 
-TURN, CHANGE = "grassmann", "relative_change"
+MOVEMENTS = ("grassmann", "grassmann_null", "grassmann_unrelated", "relative_change")
 SHAPES = ("stable_rank", "effective_rank", "ks", "energy_ratio", "spikes")
 LEVEL = 0.05
 
 
-def tree_with_table(trees: xr.DataTree, name: str, key: str) -> xr.DataTree | None:
-    """The results of the lens whose first table has that name and key, if it was swept."""
-    return _tree_of(trees, lambda lens: any((one.name, one.key) == (name, key) for one in lens.schema.tables[:1]))
-
-
-def _tree_of(trees: xr.DataTree, fits: Callable[[Lens], bool]) -> xr.DataTree | None:
-    known = lenses()
-    return next((tree for name, tree in trees.children.items() if name in known and fits(known[name])), None)
+def tree_with_table(trees: xr.DataTree, name: str, key: str, subjects: int = 1) -> xr.DataTree | None:
+    """The results of the lens whose first table has that name and key, if one was swept."""
+    for lens, tree in trees.children.items():
+        known = lenses().get(lens)
+        tables = () if known is None or known.subjects != subjects else known.schema.tables[:1]
+        if any((table.name, table.key) == (name, key) for table in tables):
+            return tree
+    return None
 
 
 def drift_summary(trees: xr.DataTree, model: str) -> xr.Dataset | None:
     """Medians over heads of how far subspaces moved since the step before, [role, step]; None without such a lens.
 
-    `grassmann` in [0, sqrt(r) pi/2] beside `grassmann_null`, what a random change of the same size does;
-    `relative_change` |dW| / |W|; `moved_share` of heads that turned further than a random change would turn them
-    (q <= 0.05), 0 under the null; `previous_step`.
+    `grassmann` in [0, sqrt(r) pi/2] beside `grassmann_null`, what a random change of the same size does, and
+    `grassmann_unrelated`; `relative_change` |dW| / |W|; `moved_share` of heads that turned further than a random change
+    would turn them (q <= 0.05), 0 under the null; `previous_step`.
     """
-    tree = _tree_of(trees, lambda lens: lens.subjects == 2 and f"{TURN}_{ROLES[0]}" in lens.schema.declared(""))
-    if tree is None:
+    tree = tree_with_table(trees, "heads", "role", subjects=2)
+    if tree is None or not set(ROLES) <= set(tree.children):
         return None
-    node = tree.to_dataset().sel(model=model)
-
-    def over_heads(name: str) -> tuple[tuple[str, str], np.ndarray]:
-        rows = [node[name.format(role)].median(head_axis(role)).values for role in ROLES]
-        return ("role", "step"), np.stack(rows)
-
+    nodes = {role: tree[role].to_dataset().sel(model=model) for role in ROLES}
+    variables = {
+        name: (("role", "step"), np.stack([node[name].median(head_axis(role)).values for role, node in nodes.items()]))
+        for name in MOVEMENTS
+    }
     beyond = [
-        ((node[f"{TURN}_{role}_q"] <= LEVEL) & (node[f"{TURN}_{role}_z"] > 0)).mean(head_axis(role)).values
-        for role in ROLES
+        ((node["grassmann_q"] <= LEVEL) & (node["grassmann_z"] > 0)).mean(head_axis(role)).values
+        for role, node in nodes.items()
     ]
+    root = tree.to_dataset().sel(model=model)
     return xr.Dataset(
         {
-            TURN: over_heads(f"{TURN}_{{}}"),
-            f"{TURN}_null": over_heads(f"{TURN}_{{}}_null"),
-            CHANGE: over_heads(f"{CHANGE}_{{}}"),
+            **variables,
             "moved_share": (("role", "step"), np.stack(beyond)),
-            "previous_step": ("step", node["previous_step"].values),
+            "previous_step": ("step", root["previous_step"].values),
         },
-        coords={"role": list(ROLES), "step": node["step"].values},
+        coords={"role": list(ROLES), "step": root["step"].values},
     )
 
 

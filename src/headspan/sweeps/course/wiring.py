@@ -45,7 +45,7 @@ COLUMNS = {
 }
 
 
-def wiring(trees: xr.DataTree, model: str, walks: int) -> xr.Dataset | None:
+def wiring_edges(trees: xr.DataTree, model: str, walks: int) -> xr.Dataset | None:
     """Edges of one model over steps; None where no lens of pairs of heads was swept over two steps at least.
 
     Returns

@@ -1,0 +1,50 @@
+"""`headspan compare`: what changed between two checkpoints of one shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headspan.command import COMPARE, Command, Facts, Option, Printed, Rows
+
+if TYPE_CHECKING:
+    from headspan.result import Result
+
+SHOWN = 10
+COMMAND = Command(
+    "Compare two checkpoints: how far every head moved, edges gained and lost, spectra; against a random change.",
+    COMPARE,
+    options={
+        "null": Option("Null under which a pair is an edge: haar or reverse."),
+        "level": Option("A pair is an edge if its q-value is below this.", float),
+        "draws": Option("Random changes per head.", int),
+    },
+)
+PAGE = "headspan.explorer.compare_page:write_compare_page"
+COLUMNS = {
+    "label": ("head", "{}"),
+    "role": ("role", "{}"),
+    "grassmann": ("moved", "{:.3f}"),
+    "grassmann_null": ("random change", "{:.3f}"),
+    "grassmann_z": ("z", "{:+.1f}"),
+    "grassmann_q": ("q", "{:.1g}"),
+    "grassmann_unrelated": ("unrelated", "{:.2f}"),
+    "largest_angle": ("largest angle", "{:.1f}°"),
+    "relative_change": ("|dW|/|W|", "{:.3g}"),
+    "outside_share": ("outside", "{:.0%}"),
+}
+
+
+def show(result: Result) -> Printed:
+    """What stands out, the heads that moved furthest, and the edges that were gained and lost."""
+    yield Facts([("", finding.statement) for finding in result.findings], "What changed")
+    rows = result.table("heads")
+    rows = rows.assign(label=rows["head"].where(rows["head"].notna(), rows["kv_head"]))
+    rows = rows[~rows["unchanged"].astype(bool) & rows["grassmann"].notna()]
+    if rows.empty:
+        return
+    shown = rows.sort_values("grassmann", ascending=False, kind="stable")[:SHOWN]
+    title = f"Heads that moved furthest (Grassmann distance), {len(shown)} of {len(rows)}"
+    yield Rows.of_columns(title, COLUMNS, shown.to_dict("records"))
+    counts = result.table("pairings").rename(columns=lambda name: name.removeprefix("n_"))
+    if len(counts):
+        yield Rows.of_records("Edges", counts.to_dict("records"))

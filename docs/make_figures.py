@@ -23,10 +23,10 @@ from pathlib import Path
 import plotly.graph_objects as go
 import plotly.io as pio
 import torch
+from headspan.figures import figures_of
 from PIL import Image
 
 import headspan
-from headspan.figures import figures_of
 
 IMAGES = Path(__file__).parent / "images"
 MODELS = Path(os.environ.get("HEADSPAN_MODELS", Path(__file__).parents[2] / "shared" / "models"))

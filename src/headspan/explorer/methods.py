@@ -49,7 +49,9 @@ def methods_section(
 
 def _method(variable: Variable) -> Markup:
     title = f"{variable.long_name[0].upper()}{variable.long_name[1:]}"
-    words = " ".join(part for part in (variable.text, f"Null: {variable.null}" if variable.null else "") if part)
+    beside = {"Range": variable.range, "Null": variable.null}
+    told = [f"{name}: {said.removesuffix('.')}." for name, said in beside.items() if said]
+    words = " ".join(part for part in (variable.text, *told) if part)
     drawn = [formula(variable.formula)] if variable.formula else []
     return element("div", element("h3", title), *drawn, element("p", words))
 

@@ -12,7 +12,7 @@ from headspan.errors import HeadspanError
 from headspan.statistics.change_points import WALKS
 from headspan.sweeps.contents import open_store
 from headspan.sweeps.course.curves import Axis, curve_dataset, lens_curves, step_changes
-from headspan.sweeps.course.summaries import drift_summary, spectra_summary
+from headspan.sweeps.course.summaries import matrix_summary, movement_summary
 from headspan.sweeps.course.wiring import wiring_edges
 
 FACTS = ("source", "revision", "content_hash", "identical_to")
@@ -32,7 +32,7 @@ def evolution(store: str | Path | xr.DataTree, *, walks: int = WALKS) -> xr.Data
     -------
     DataTree
         One node per model with at least two steps; below it `checkpoints`, `quantities` (every lens's curves with their
-        change points), `wiring`, `drift`, `spectra`, as far as their lenses were swept.
+        change points), `wiring`, `movement`, `matrices`, as far as their lenses were swept.
     """
     opened = store if isinstance(store, xr.DataTree) else open_store(store)
     attributes = {"lens": "evolution", "store": str(opened.attrs.get("store", "")), "headspan_version": __version__}
@@ -47,8 +47,8 @@ def evolution(store: str | Path | xr.DataTree, *, walks: int = WALKS) -> xr.Data
         nodes[f"{place}/quantities"] = _quantities(trees, model, steps, walks)
         parts = {
             "wiring": wiring_edges(trees, model, walks),
-            "drift": drift_summary(trees, model),
-            "spectra": spectra_summary(trees, model),
+            "movement": movement_summary(trees, model),
+            "matrices": matrix_summary(trees, model),
         }
         nodes |= {f"{place}/{name}": part.assign_attrs(axis) for name, part in parts.items() if part is not None}
     if len(nodes) == 1:

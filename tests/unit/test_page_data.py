@@ -14,8 +14,7 @@ import xarray as xr
 
 import headspan
 from headspan.explorer.html import linked_text
-from headspan.explorer.mathml import formula
-from headspan.explorer.methods import methods
+from headspan.explorer.methods import formula, methods
 from headspan.explorer.page_tables import PageTable, grid_rows, pair_table, table_record
 from headspan.explorer.reports import Settings, skip_reasons
 from headspan.explorer.store import Store

@@ -9,13 +9,12 @@ from typing import Any
 import xarray as xr
 
 from headspan.atomic import written_whole
-from headspan.documents import records
+from headspan.documents import finding_record, records
 from headspan.explorer.figure_block import drawing_scripts, figure_blocks
 from headspan.explorer.findings_section import finding_block
 from headspan.explorer.html import Markup, element, facts, section, table
 from headspan.explorer.page import page
 from headspan.finding import Finding
-from headspan.result import finding_record
 from headspan.storage import without_nan
 from headspan.sweeps.course.figures import figures
 

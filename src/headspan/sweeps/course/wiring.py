@@ -20,8 +20,7 @@ import xarray as xr
 
 from headspan.dims import COMPOSING
 from headspan.statistics import prediction_tail, q_values
-from headspan.sweeps.course.curves import step_changes
-from headspan.sweeps.course.summaries import tree_with_table
+from headspan.sweeps.course.curves import step_changes, tree_with_table
 
 LEVEL, HELD = 0.05, 2
 MOST = 200

@@ -18,12 +18,11 @@ from time import process_time
 import torch
 
 from headspan.lab.curvature import sharpness_row
-from headspan.lab.record import lens_series, write_series
 from headspan.lab.model import LabModel
 from headspan.lab.recipe import Recipe, preset
-from headspan.lab.record import record_row
+from headspan.lab.record import lens_series, record_row, write_series
 from headspan.lab.run_folder import save_model
-from headspan.lab.trainer import initial_progress, train, train_step
+from headspan.lab.session import initial_progress, train, train_step
 
 MOST, TURNS = 1.3, 3
 SMOKE_SECONDS = 20.0

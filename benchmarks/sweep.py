@@ -12,16 +12,14 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 import torch
-from headspan.sweeps.description import Settings, content_hash
-from headspan.sweeps.performing import perform
-from headspan.sweeps.task import Task
 from safetensors.torch import load_file, save_file
 
 import headspan
 from headspan.demo import demo_folder
-from headspan.lenses import LENSES
 from headspan.sweeps import sweep
+from headspan.sweeps.checkpoints import Settings, content_hash
 from headspan.sweeps.cluster import connect
+from headspan.sweeps.tasks import Task, perform
 
 LENS_NAMES, CHECKPOINTS, ROUNDS = ("ranks", "affinity", "spectra", "positions"), 12, 5
 
@@ -42,11 +40,11 @@ def overhead(series: Path, parts: Path) -> None:
     for name in LENS_NAMES:
         (parts / name).mkdir(parents=True)
         source = str(series / "step-0")
-        task = Task(name, "m", 0, source, content_hash(headspan.open(source)), Settings())
+        task = Task(name, "m", 0, ((source, content_hash(headspan.open(source).checkpoint)),), Settings())
         bare, whole = float("inf"), float("inf")
         for _ in range(ROUNDS):
             start = process_time()
-            LENSES[name].compute(headspan.open(source).heads())
+            getattr(headspan, name)(source)
             bare = min(bare, process_time() - start)
             start = process_time()
             perform(task, str(parts))

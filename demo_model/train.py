@@ -28,9 +28,9 @@ from tokenizers import Tokenizer, decoders, models
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from headspan.demo import demo_folder
 from demo_model.card import model_card, score_record
 from demo_model.task import LENGTH, TiledSequences, open_demo, tiled_sequences
+from headspan.demo import demo_folder
 
 LETTERS = string.ascii_lowercase + string.ascii_uppercase + string.digits
 BOS, PAD = "<bos>", "<pad>"

@@ -16,7 +16,7 @@ from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from headspan.explorer.mathml import formula
+from headspan.explorer.methods import formula
 from headspan.lenses.catalog import lenses
 from headspan.result import Lens
 from headspan.schema import Schema, Variable

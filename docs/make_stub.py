@@ -1,7 +1,7 @@
 """Write `src/headspan/__init__.pyi`, which tells editors and type checkers what `import headspan` offers.
 
-The package itself loads its parts when they are used, so that nothing static could find them. Run by `make stub`; a test
-compares the file with what this makes.
+The package itself loads its parts when they are used, so that nothing static could find them. Run by `make stub`; a
+test compares the file with what this makes.
 """
 
 from __future__ import annotations

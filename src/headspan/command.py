@@ -3,8 +3,8 @@
 A lens's `command.py` holds a `COMMAND` and a generator `show(result, ...)`, which yields sentences and `Rows`. Options
 are parameters of the lens's public function (their defaults are taken from there) or of `show` (then they choose what
 is printed, not what is computed); one of both goes to both, and one of neither is for the lens's
-`prepare(options, given)`, which makes arguments of what was typed. Options that every lens shares are declared in
-`headspan.cli.options`. This module loads nothing, so that `--help` stays fast.
+`prepare(options, given)`, which makes arguments of what was typed, or an `Answer` in place of computing. Options that
+every lens shares are declared in `headspan.cli.options`. This module loads nothing, so that `--help` stays fast.
 """
 
 from __future__ import annotations
@@ -86,6 +86,14 @@ class Facts:
 
 Printed = Iterable[str | Rows | Facts]
 """What `show` yields."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command says in place of computing: blocks to print, or a document for `--json`."""
+
+    printed: Printed
+    document: Mapping[str, Any]
 
 
 def cell(value: Any) -> str:

@@ -1,21 +1,77 @@
-"""A result as a JSON document, and as the view a notebook shows: made from the schema, the same for every lens."""
+"""A result as files, as JSON, as a gallery of figures and as the view a notebook shows: made from the schema."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
 from html import escape
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headspan import frames
-from headspan.result import finding_record
+from headspan import frames, storage
+from headspan.atomic import check_writable, written_whole
+from headspan.errors import ArgumentError
+from headspan.finding import Finding
 from headspan.storage import without_nan
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
     from headspan.result import Result
 
+PAGE = "headspan.explorer.figures_page:write_figures_page"
+"""What writes a result as a page; a lens's `command.py` may name another. By name, since pages are made of results."""
 ROWS = 5
 """Rows of the first table in a notebook's view."""
+
+
+class Gallery(dict[str, Any]):
+    """Figures by name; in a notebook all of them are shown, one below the other."""
+
+    def __init__(self, title: str, figures: Mapping[str, go.Figure]) -> None:
+        super().__init__(figures)
+        self.title = title
+
+    def __missing__(self, name: str) -> go.Figure:
+        raise ArgumentError(f"there is no figure {name!r} of {self.title}; figures are {', '.join(self)}")
+
+    def __repr__(self) -> str:
+        return f"{self.title}: {', '.join(self)}"
+
+    def _ipython_display_(self) -> None:
+        for figure in self.values():
+            figure.show()
+
+
+def write_result(result: Result, path: Path) -> Path:
+    """Write a result in the form that the ending of `path` asks for, whole or not at all."""
+    command = result.lens.part("command")
+    writers: dict[str, Callable[[Path], Any]] = {
+        ".nc": lambda target: storage.write_netcdf(result.data, target),
+        ".csv": lambda target: result.table().to_csv(target, index=False),
+        ".parquet": lambda target: storage.write_parquet(result.table(), target),
+        ".json": lambda target: target.write_text(storage.json_text(result.to_json()) + "\n", encoding="utf-8"),
+        ".html": lambda target: _page_writer(getattr(command, "PAGE", PAGE))(result, target),
+        **{ending: partial(write, result) for ending, write in getattr(command, "ENDINGS", {}).items()},
+    }
+    check_writable(path, tuple(writers))
+    with written_whole(path) as temporary:
+        writers[path.suffix](temporary)
+    return path
+
+
+def _page_writer(name: str) -> Callable[[Result, Path], None]:
+    module, _, function = name.partition(":")
+    found: Callable[[Result, Path], None] = getattr(import_module(module), function)
+    return found
+
+
+def finding_record(finding: Finding) -> dict[str, Any]:
+    """A finding as plain values, without what is empty."""
+    return {name: value for name, value in asdict(finding).items() if value not in (None, "")}
 
 
 def document(result: Result, top: int | None = None, null: str | None = None) -> dict[str, Any]:

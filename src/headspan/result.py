@@ -8,8 +8,8 @@ This module loads nothing heavy by itself, because every lens's record does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from headspan.checkpoint import StoredStack
+    from headspan.documents import Gallery
     from headspan.finding import Finding
     from headspan.schema import Schema
 
 ENDINGS = (".nc", ".csv", ".parquet", ".json", ".html")
 """What every result can be written as."""
-PAGE = "headspan.explorer.figures_page:write_figures_page"
-"""What writes a result as a page; a lens's `command.py` may name another. By name, since pages are made of results."""
 SHOWN = 3
 """How many findings stand in a result's short text."""
 
@@ -112,24 +111,6 @@ class Lens:
         if self.one_stream and stored.stack.reads_memory:
             return "queries and keys of cross-attention read different streams"
         return None
-
-
-class Gallery(dict[str, Any]):
-    """Figures by name; in a notebook all of them are shown, one below the other."""
-
-    def __init__(self, title: str, figures: Mapping[str, go.Figure]) -> None:
-        super().__init__(figures)
-        self.title = title
-
-    def __missing__(self, name: str) -> go.Figure:
-        raise ArgumentError(f"there is no figure {name!r} of {self.title}; figures are {', '.join(self)}")
-
-    def __repr__(self) -> str:
-        return f"{self.title}: {', '.join(self)}"
-
-    def _ipython_display_(self) -> None:
-        for figure in self.values():
-            figure.show()
 
 
 class Result:
@@ -252,6 +233,8 @@ class Result:
         if part is not None:
             colored = classes is not None and "classes" in signature(part.figures).parameters
             drawn = self._made(lambda: part.figures(self, classes=classes) if colored else part.figures(self))
+        from headspan.documents import Gallery
+
         return Gallery(f"{len(drawn)} figures of {self.title}", drawn)
 
     def show(self, figure: str | None = None) -> Gallery | go.Figure:
@@ -265,14 +248,9 @@ class Result:
 
         A lens may know more endings. The file is there whole or not at all.
         """
-        from headspan.atomic import check_writable, written_whole
+        from headspan.documents import write_result
 
-        target = Path(path)
-        writers = self._writers()
-        check_writable(target, tuple(writers))
-        with written_whole(target) as temporary:
-            writers[target.suffix](temporary)
-        return target
+        return write_result(self, Path(path))
 
     def to_json(self, top: int | None = None, null: str | None = None) -> dict[str, Any]:
         """The result as plain values, NaN as None: provenance, findings, single numbers, tables.
@@ -315,20 +293,6 @@ class Result:
         axes = ", ".join(f"{name} {size}" for name, size in self.data.sizes.items())
         return f"{len(self.data.data_vars)} variables over {axes}"
 
-    def _writers(self) -> dict[str, Callable[[Path], Any]]:
-        from headspan import storage
-
-        command = self.lens.part("command")
-        more = getattr(command, "ENDINGS", {})
-        return {
-            ".nc": lambda path: storage.write_netcdf(self.data, path),
-            ".csv": lambda path: self.table().to_csv(path, index=False),
-            ".parquet": lambda path: storage.write_parquet(self.table(), path),
-            ".json": lambda path: path.write_text(storage.json_text(self.to_json()) + "\n", encoding="utf-8"),
-            ".html": lambda path: _page_writer(getattr(command, "PAGE", PAGE))(self, path),
-            **{ending: partial(write, self) for ending, write in more.items()},
-        }
-
     def _made(self, make: Callable[[], Any]) -> Any:
         """What `make` returns; where the data lacks what it needs, one line that says which versions do not agree."""
         try:
@@ -341,14 +305,3 @@ class Result:
                 f"this {self.lens.name} result was written by headspan {made_by} and lacks what headspan {__version__} "
                 f"needs ({problem}); compute it again"
             ) from problem
-
-
-def _page_writer(name: str) -> Callable[[Result, Path], None]:
-    module, _, function = name.partition(":")
-    found: Callable[[Result, Path], None] = getattr(import_module(module), function)
-    return found
-
-
-def finding_record(finding: Finding) -> dict[str, Any]:
-    """A finding as plain values, without what is empty."""
-    return {name: value for name, value in asdict(finding).items() if value not in (None, "")}

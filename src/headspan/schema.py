@@ -48,7 +48,7 @@ class Variable:
     null
         The null distribution and what is expected under it.
     formula, text, reference
-        For the methods: the formula (written for `headspan.explorer.mathml`), the formula in words, the source.
+        For the methods: the formula (written for `headspan.explorer.methods`), the formula in words, the source.
     derived
         Which of `DERIVED` go with it.
     optional

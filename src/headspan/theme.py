@@ -24,9 +24,9 @@ CATEGORIES = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW, GREY)
 SEQUENTIAL = "Cividis"
 """For amounts and for ordered things such as layers (Nuñez, Anderton and Renslow 2018)."""
 DIVERGING = [[0.0, "#00487A"], [0.25, "#3F93C9"], [0.5, "#ECECEC"], [0.75, "#E08A3C"], [1.0, "#9C3D00"]]
-"""Around a chance value: blue below it, pale at it, orange above."""
+"""Around the expected value: blue below it, pale at it, orange above."""
 CHANCE = GREY
-"""What chance gives is always drawn in this colour."""
+"""What is expected under the null is always drawn in this color."""
 
 TEXT = "#737D87"
 LINE = "rgba(128, 138, 148, 0.28)"
@@ -66,9 +66,9 @@ template = go.layout.Template(
 
 
 def around_chance(lowest: float, chance: float, highest: float) -> dict[str, object]:
-    """A colour axis that is pale at the chance value, equally steep on both sides, and no longer than the values are.
+    """A color axis that is pale at the expected value, equally steep on both sides, and no longer than the values are.
 
-    The colour bar names the chance value and the two ends, unless an end is so near that the labels would touch.
+    The color bar names the expected value and the two ends, unless an end is so near that the labels would touch.
     """
     lowest, highest = min(lowest, chance), max(highest, chance)
     reach = max(chance - lowest, highest - chance) or 1.0
@@ -78,7 +78,7 @@ def around_chance(lowest: float, chance: float, highest: float) -> dict[str, obj
     colours = sample_colorscale(DIVERGING, places)
     room = 0.06 * (highest - lowest)
     ticks = [chance] + [end for end in (lowest, highest) if abs(end - chance) > room]
-    names = [f"{tick:.4g}" + (" chance" if tick == chance else "") for tick in ticks]
+    names = [f"{tick:.4g}" + (" expected" if tick == chance else "") for tick in ticks]
     return {
         "colorscale": [list(pair) for pair in zip(steps, colours, strict=True)],
         "cmin": lowest,

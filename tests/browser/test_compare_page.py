@@ -9,18 +9,19 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+import headspan
 from headspan.explorer.compare_page import write_compare_page
-from headspan.lenses import compare
 from tests.browser.chromium import opened
 from tests.unit.test_drift import gpt2, noisy
 
 
 @pytest.mark.slow
 def test_a_head_can_be_looked_at_and_its_numbers_saved(browser: Browser, tmp_path: Path) -> None:
-    result = compare.compute(gpt2(), gpt2(noisy), draws=3)
+    result = headspan.compare(gpt2(), gpt2(noisy), draws=3)
     path = tmp_path / "diff.html"
     write_compare_page(result, path)
-    row = compare.table(result).query("label == 'L1H2' and role == 'Q'").iloc[0]
+    heads = result.table("heads")
+    row = heads.query("head == 'L1H2' and role == 'Q'").iloc[0]
     with opened(browser, path) as page:
         page.locator("#search").fill("L1H2")
         page.locator("#search").press("Enter")
@@ -30,10 +31,10 @@ def test_a_head_can_be_looked_at_and_its_numbers_saved(browser: Browser, tmp_pat
         assert "Query space moved" in panel
         assert f"{row['grassmann']:.3g}" in panel
         with page.expect_download() as saved:
-            page.locator("[data-csv=drift]").first.click()
+            page.locator("[data-csv=compare-heads]").first.click()
         text = Path(saved.value.path()).read_text(encoding="utf-8")
         rows = list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
-        assert [each["label"] for each in rows] == list(compare.table(result)["label"])
-        assert float(rows[0]["grassmann"]) == compare.table(result)["grassmann"][0]
+        assert [each["head"] for each in rows] == list(heads["head"].fillna(""))
+        assert float(rows[0]["grassmann"]) == heads["grassmann"][0]
         assert page.complaints == []
         assert page.requests == []

@@ -11,7 +11,7 @@ from scipy.linalg import subspace_angles
 import headspan
 from headspan.errors import HeadspanError
 from headspan.heads import Heads
-from headspan.ledger.reproduction import reproduction
+from headspan.ledger.models import reproduction
 from headspan.lenses.affinity.robustness import fold_robustness
 from headspan.lenses.affinity.wiring import edges, hub_scores, ranked_hubs
 from headspan.result import Result

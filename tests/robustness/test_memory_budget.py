@@ -13,7 +13,7 @@ import pytest
 
 import headspan
 from headspan.errors import MemoryBudgetError
-from headspan.lenses import LENSES
+from headspan.lenses.catalog import lens as lens_of
 
 DEEP = {
     "model_type": "llama",
@@ -40,12 +40,10 @@ PROGRAM = """
     import scipy.stats, sklearn.manifold
     import headspan
     from headspan.heads.memory import working_memory
-    from headspan.lenses import lens
-    from importlib import import_module
+    from headspan.lenses.catalog import lens
 
     name, options, shape, budget = sys.argv[1], *map(json.loads, sys.argv[2:])
-    import_module(f"headspan.lenses.{name}")
-    result = lens(name).compute(headspan.synthetic(shape).heads(), memory=working_memory(budget), **options)
+    result = lens(name).function(headspan.synthetic(shape), memory=working_memory(budget), **options)
     status = dict(line.split(":", 1) for line in open("/proc/self/status"))
     peak, scratch = 1024 * int(status["VmHWM"].split()[0]), result.attrs.get("scratch_bytes", 0)
     print(json.dumps({"peak": peak, "scratch": int(scratch)}))
@@ -90,4 +88,4 @@ def test_what_a_budget_cannot_hold_is_refused_by_its_size(lens: str, budget: str
     shape = DEEP | {"num_hidden_layers": 2, "hidden_size": 512, "vocab_size": 1024}
     options = {"matrices": "W_E"} if lens == "spectra" else {}
     with pytest.raises(MemoryBudgetError, match=message):
-        LENSES[lens].compute(headspan.synthetic(shape).heads(), memory=budget, **options)
+        lens_of(lens).function(headspan.synthetic(shape), memory=budget, **options)

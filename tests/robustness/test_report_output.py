@@ -1,4 +1,4 @@
-"""A report's output: never half a file, never over another one unasked, and an interrupted run is taken up again."""
+"""A report's output: never half a file, never over another one unasked, and an interrupted run is resumed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from typing import Any
 
 import pytest
 import xarray as xr
-from headspan.explorer.lens_part import LensPart
-from headspan.explorer.packing import read_packed, write_packed
 from typer.testing import CliRunner
 
 import headspan
 from headspan.cli.main import app
 from headspan.errors import HeadspanError
-from headspan.explorer import report
+from headspan.explorer import reports
+from headspan.explorer.assembly import LensPart
 from headspan.explorer.kept_results import OLDEST, KeptResults, cache_folder
-from headspan.lenses import LENSES, Lens
-from headspan.lenses import ranks as ranks_lens
+from headspan.lenses.catalog import lens as lens_of
+from headspan.result import Lens, Result
+from headspan.storage import read_archive, write_archive
 from tests.unit.test_drift import gpt2
+from tests.unit.test_report import only
 
 FEW = ("ranks", "affinity", "detect")
 
@@ -34,23 +35,24 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADSPAN_CACHE", str(tmp_path / "cache"))
 
 
-def _findings_alone(checkpoint: object, heads: object, parts: list[LensPart], *others: object) -> str:
-    return "<!doctype html>" + "".join(finding.statement for part in parts for finding in part.findings)
+def _findings_alone(model: object, stack: object, parts: list[LensPart], *others: object) -> str:
+    results = [part.result for part in parts if part.result is not None]
+    return "<!doctype html>" + "".join(finding.statement for result in results for finding in result.findings)
 
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Only three lenses on a page of their findings alone, and a list of those that are computed."""
-    monkeypatch.setattr(report, "LENSES", {name: LENSES[name] for name in FEW})
-    monkeypatch.setattr(report, "document", _findings_alone)
+    only(monkeypatch, *FEW)
+    monkeypatch.setattr(reports, "document", _findings_alone)
     names: list[str] = []
-    original = Lens.compute
+    original = reports.run
 
-    def noted(lens: Lens, *given: Any, **options: Any) -> Any:
+    def noted(lens: Lens, *given: Any, **options: Any) -> Result:
         names.append(lens.name)
         return original(lens, *given, **options)
 
-    monkeypatch.setattr(Lens, "compute", noted)
+    monkeypatch.setattr(reports, "run", noted)
     return names
 
 
@@ -101,24 +103,24 @@ def test_a_place_that_refuses_files_is_told_in_one_line(computed: list[str]) -> 
     assert "\n" not in str(refused.exception)
 
 
-def test_an_interrupted_run_is_taken_up_where_it_stopped(
+def test_an_interrupted_run_is_resumed_where_it_stopped(
     tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, whole = tmp_path / "r.html", tmp_path / "whole.html"
     assert run("-o", str(whole)).exit_code == 0
     computed.clear()
-    noted = Lens.compute
+    noted = reports.run
 
-    def interrupted(lens: Lens, *given: Any, **options: Any) -> Any:
+    def interrupted(lens: Lens, *given: Any, **options: Any) -> Result:
         if lens.name == "detect":
             raise KeyboardInterrupt
         return noted(lens, *given, **options)
 
-    monkeypatch.setattr(Lens, "compute", interrupted)
+    monkeypatch.setattr(reports, "run", interrupted)
     assert run("-o", str(path)).exit_code != 0
     assert computed == ["ranks", "affinity"]
     assert not path.exists()
-    monkeypatch.setattr(Lens, "compute", noted)
+    monkeypatch.setattr(reports, "run", noted)
     assert run("-o", str(path)).exit_code == 0
     assert computed == ["ranks", "affinity", "detect"]
     assert path.read_text() == whole.read_text()
@@ -127,7 +129,7 @@ def test_an_interrupted_run_is_taken_up_where_it_stopped(
 
 def test_fresh_ignores_what_was_kept(tmp_path: Path, computed: list[str]) -> None:
     heads = headspan.open("demo").heads()
-    KeptResults.of(heads).result("ranks", lambda: ranks_lens.compute(heads))
+    KeptResults.of(heads).result(lens_of("ranks"), lambda: headspan.ranks(heads))
     assert run("-o", str(tmp_path / "r.html"), "--fresh").exit_code == 0
     assert "ranks" in computed
 
@@ -140,15 +142,15 @@ def test_kept_results_are_for_the_same_weights_and_fold_alone(tmp_path: Path) ->
 
 
 def test_what_cannot_be_read_or_kept_is_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = ranks_lens.compute(gpt2())
-    kept = KeptResults(tmp_path / "kept")
-    kept.result("ranks", lambda: result)
+    result = headspan.ranks(gpt2())
+    ranks, kept = result.lens, KeptResults(tmp_path / "kept")
+    kept.result(ranks, lambda: result)
     (kept.folder / "ranks.npz").write_bytes(b"PK half a file")
-    assert kept.read("ranks") is None
-    xr.testing.assert_identical(kept.result("ranks", lambda: result), result)
+    assert kept.read(ranks) is None
+    xr.testing.assert_identical(kept.result(ranks, lambda: result).data, result.data)
     (tmp_path / "file").write_text("")
     blocked = KeptResults(tmp_path / "file" / "kept")
-    xr.testing.assert_identical(blocked.result("ranks", lambda: result), result)
+    xr.testing.assert_identical(blocked.result(ranks, lambda: result).data, result.data)
 
 
 def test_what_an_interrupted_run_left_is_removed_after_a_week(tmp_path: Path) -> None:
@@ -166,9 +168,26 @@ def test_every_kind_of_result_comes_back_as_it_was(tmp_path: Path) -> None:
         coords={"b": [3, 5], "text": ("b", xr.DataArray(["p", "q"]).astype(object).values)},
         attrs={"lens": "ranks", "n": 3, "share": 0.5, "list": [1, 2]},
     )
-    for result in (dataset, xr.DataTree.from_dict({"/": xr.Dataset(attrs={"k": 1}), "one/two": dataset})):
-        write_packed(result, tmp_path / "x.npz")
-        xr.testing.assert_identical(read_packed(tmp_path / "x.npz"), result)
+    for nodes in ({"": dataset}, {"": xr.Dataset(attrs={"k": 1}), "one/two": dataset}):
+        write_archive(tmp_path / "x.npz", nodes, attrs={"k": 1})
+        found, header = read_archive(tmp_path / "x.npz")
+        assert list(found) == list(nodes)
+        assert header["attrs"] == {"k": 1}
+        for name, node in nodes.items():
+            xr.testing.assert_identical(found[name], node)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_kept_result_is_the_result(name: str, tmp_path: Path) -> None:
+    result = lens_of(name).function("demo")
+    kept = KeptResults(tmp_path / "kept")
+    kept.result(result.lens, lambda: result)
+    again = kept.read(result.lens)
+    assert again is not None
+    assert again.attrs == result.attrs
+    xr.testing.assert_equal(again.data, result.data)
+    assert [finding.statement for finding in again.findings] == [finding.statement for finding in result.findings]
+    assert again.table().equals(result.table())
 
 
 @pytest.mark.slow

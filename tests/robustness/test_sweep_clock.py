@@ -26,7 +26,7 @@ def test_steps_resuming_and_lock_do_not_depend_on_the_clock(tmp_path: Path) -> N
     assert len(clock["seen"]) == 4
     assert (np.diff(clock["seen"]) < 0).all()
     assert clock["seen"][-1] < 2_000_000
-    assert [(told["done"], told["reused"], told["failed"]) for told in (first, second, third)] == [
+    assert [(told["done"], told["reused"], told["failures"]) for told in (first, second, third)] == [
         (3, 0, []),
         (1, 3, []),
         (0, 4, []),

@@ -56,9 +56,9 @@ def test_what_was_finished_before_the_disk_was_full_is_whole(way: str, told: Tol
 @pytest.mark.parametrize("way", ways())
 def test_what_did_not_fit_is_listed_with_the_reason(way: str, told: Told) -> None:
     summary = told.summaries[way]["full"]
-    named = [failure for failure in summary["failed"] if " of run at step " in failure["what"]]
+    named = [failure for failure in summary["failures"] if " of run at step " in failure["what"]]
     assert len(named) == 2 * STEPS - summary["done"]
-    assert all(REFUSALS.get(way, "No space left on device") in failure["reason"] for failure in summary["failed"])
+    assert all(REFUSALS.get(way, "No space left on device") in failure["reason"] for failure in summary["failures"])
     # A full disk ends the sweep, since all else would be computed in vain; one file too large for it does not.
     assert {failure["state"] for failure in named} == ({"failed"} if way == LIMIT else {"failed", "not run"})
 
@@ -67,7 +67,7 @@ def test_what_did_not_fit_is_listed_with_the_reason(way: str, told: Told) -> Non
 def test_a_disk_that_is_full_when_groups_are_written_loses_nothing(way: str, told: Told) -> None:
     state, lenses = ("full", ("ranks",)) if way == LIMIT else ("fuller", LENSES)
     summary, store = told.summaries[way][state], told.folder / way / state
-    groups = {failure["what"] for failure in summary["failed"] if failure["what"].startswith("the group")}
+    groups = {failure["what"] for failure in summary["failures"] if failure["what"].startswith("the group")}
     assert groups == {f"the group {lens} of run" for lens in lenses}
     for lens in lenses:
         assert len(list((store / "parts" / lens).glob("*.npz"))) == STEPS == summary["seen"][lens]
@@ -81,7 +81,7 @@ def test_with_room_again_the_sweep_does_what_was_left_and_no_more(way: str, told
     for before, after in pairwise(summaries):
         assert summaries[after]["reused"] == len(part_bytes(told.folder / way / before))
         assert summaries[after]["done"] == 2 * STEPS - summaries[after]["reused"]
-    assert summaries["enough"]["failed"] == []
+    assert summaries["enough"]["failures"] == []
     assert part_bytes(store) == part_bytes(told.folder / "whole")
     for lens in LENSES:
         trees = [

@@ -58,7 +58,7 @@ def swept_as_computed(lens: str, variable: str, series: Path, client: Any, store
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("lens", "variable"),
-    [("detect", "score"), ("attention", "pattern"), ("gaussian", "entropy_measured"), ("intervene", "kl")],
+    [("detect", "induction"), ("attention", "pattern"), ("gaussian", "entropy_measured"), ("intervene", "kl")],
 )
 def test_every_lens_that_runs_the_model_is_swept_as_it_is_computed(
     lens: str, variable: str, series: Path, client: Any, tmp_path: Path

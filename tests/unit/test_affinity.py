@@ -400,3 +400,11 @@ def test_provenance_travels_with_the_result() -> None:
     for name in ("model", "file_hash", "fold", "dtype", "headspan_version", "seed", "delta", "tolerance", "lens"):
         assert name in result.attrs
     assert result.attrs["seed"] == 5
+
+
+def test_a_model_of_one_head_a_layer_is_ranked_drawn_and_told() -> None:
+    result = headspan.affinity(untrained(layers=2, heads=1), draws=2)
+    assert len(result.top()) == 3
+    assert {"Wiring diagram", "All pairs", "Scores and their nulls"} <= set(result.figures)
+    assert int(result["n_ranked"]) == 0
+    assert any("is the strongest K-composition" in finding.statement for finding in result.findings)

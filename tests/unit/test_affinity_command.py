@@ -198,7 +198,6 @@ def test_the_command_exits_with_2(stories: Path) -> None:
 
 
 def test_reproduce_exits_with_1_if_a_number_disagrees(gpt2_attention: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headspan.ledger import reproduction
 
     lines = [reproduction.Line("mean", "1.0", "1.0"), reproduction.Line("kl", "2.0", "2.1")]
     monkeypatch.setattr(reproduction, "reproduction", lambda *_: lines)

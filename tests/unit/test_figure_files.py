@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.errors import HeadspanError
-from headspan.explorer import figure_files, report
+from headspan.explorer import figure_files
 from headspan.explorer.figure_files import PRINTED_SCALE, WIDTH, write_figure_files
-from headspan.lenses import LENSES
 from headspan.theme import printed, styled
+from tests.unit.test_report import only
 
 
 def figure() -> go.Figure:
@@ -122,7 +122,7 @@ def test_image_files_have_the_classes_that_were_given(tmp_path: Path, monkeypatc
 
 
 def test_image_files_of_a_report_have_the_classes_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "LENSES", {name: LENSES[name] for name in ("affinity", "detect")})
+    only(monkeypatch, "affinity", "detect")
     options = ["-o", str(tmp_path / "r.html"), "--figures", str(tmp_path / "out")]
     drawn = drawn_by(["report", "demo", *options], monkeypatch)
     assert "induction" in class_names(drawn["affinity", "Wiring diagram"])

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import headspan
 from headspan.cli.main import app
-from headspan.explorer.claims_page import claims_page
-from headspan.ledger import Examination, ledger
+from headspan.explorer.figures_page import claims_page
+from headspan.ledger import Examination, all_claims
 from headspan.ledger.figures import claims_by_document, figures
 from tests.unit.running_models import TEXT, running
 
@@ -37,16 +37,16 @@ def test_cosines_beside_attention_are_those_of_the_embedded_tokens(level: str) -
 
 
 def test_the_bars_count_every_claim_once() -> None:
-    examined = [Examination(claim, "pass") for claim in ledger()]
+    examined = [Examination(claim, "pass") for claim in all_claims()]
     drawn = claims_by_document(examined)
-    assert sum(sum(bars.x) for bars in drawn.data) == len(ledger())
-    assert {bars.name for bars in drawn.data} == {claim.status for claim in ledger()}
+    assert sum(sum(bars.x) for bars in drawn.data) == len(all_claims())
+    assert {bars.name for bars in drawn.data} == {claim.status for claim in all_claims()}
 
 
 def test_the_page_of_the_ledger_shows_every_claim_and_the_curves() -> None:
-    examined = [Examination(claim, "skipped", reason="not now") for claim in ledger()]
+    examined = [Examination(claim, "skipped", reason="not now") for claim in all_claims()]
     html = claims_page(examined)
-    assert html.count("skipped: not now") == len(ledger())
+    assert html.count("skipped: not now") == len(all_claims())
     for name in figures(examined):
         assert f"<h3>{name}</h3>" in html
 

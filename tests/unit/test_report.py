@@ -12,7 +12,7 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 import headspan
-from headspan.errors import DegenerateSubspace, HeadspanError, TimeLimit
+from headspan.errors import ArgumentError, DegenerateSubspace, HeadspanError, TimeLimit
 from headspan.explorer import reports
 from headspan.explorer.figure_block import figure_blocks
 from headspan.explorer.findings_section import SHOWN, finding_block, findings_section
@@ -122,6 +122,12 @@ def test_a_lens_that_takes_minutes_is_left_out_and_the_page_says_so(demo_html: s
         write_report(headspan.open("demo"), tmp_path / "report.html", Settings(also=("nonsense",)))
 
 
+def test_a_lens_of_chosen_heads_has_no_place_in_a_report(demo_html: str, tmp_path: Path) -> None:
+    assert "--also pair" not in demo_html
+    with pytest.raises(ArgumentError, match="also='pair': a report cannot choose its src and dst; run it by itself"):
+        write_report(headspan.open("demo"), tmp_path / "report.html", Settings(also=("pair",)))
+
+
 def test_findings_of_all_lenses_are_ranked_together() -> None:
     found = [Finding(lens, f"{lens} {weight}", value=1.0, weight=weight) for lens in "ab" for weight in (0.1, 0.9, 0.5)]
     items = [item.text.strip() for item in page_elements(str(findings_section(found))) if item.tag == "li"]
@@ -163,9 +169,9 @@ def test_a_figure_follows_the_page_in_width_and_colour() -> None:
     assert figure.layout.width == 300, "the figure itself is left as it was"
 
 
-def only(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Reports that look for one lens alone."""
-    reasons = {other: None if other == name else "left out here" for other in lenses() if lens_of(other).subjects == 1}
+def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Reports that look for some lenses alone."""
+    reasons = {name: None if name in names else "left out here" for name in lenses() if lens_of(name).subjects == 1}
     monkeypatch.setattr("headspan.lenses.model.Model.skip_reasons", lambda model, stack=None: dict(reasons))
 
 

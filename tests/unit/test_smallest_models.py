@@ -5,19 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headspan.explorer.report import write_report
 
 import headspan
-from headspan.explorer import report
 from headspan.explorer.compare_page import compare_page
-from headspan.lenses import LENSES, compare
+from headspan.explorer.reports import write_report
 from tests.families.tiny_models import COMMON, Case
 from tests.unit.test_drift import noisy
 
 QUICK = ("ranks", "affinity", "similarity", "spectra")
 
 
-def small(change=None, **settings) -> headspan.Checkpoint:
+def small(change=None, **settings) -> headspan.Model:
     import torch
 
     shape = {"n_embd": 16, "n_head": 2, "n_layer": 1, "n_positions": 8, **settings}
@@ -30,7 +28,12 @@ def small(change=None, **settings) -> headspan.Checkpoint:
 
 @pytest.fixture
 def _few_lenses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "LENSES", {name: LENSES[name] for name in QUICK})
+    real = headspan.Model.skip_reasons
+
+    def few(model: headspan.Model, stack: str | None = None) -> dict[str, str | None]:
+        return {name: reason if name in QUICK else "left out here" for name, reason in real(model, stack).items()}
+
+    monkeypatch.setattr(headspan.Model, "skip_reasons", few)
 
 
 SHAPES = [{"n_layer": 1}, {"n_layer": 2, "n_head": 1}, {"n_layer": 1, "n_head": 1}]
@@ -41,12 +44,12 @@ SHAPES = [{"n_layer": 1}, {"n_layer": 2, "n_head": 1}, {"n_layer": 1, "n_head": 
 def test_a_report_of_a_smallest_model_is_written(shape: dict[str, int], tmp_path: Path) -> None:
     html = write_report(small(**shape), tmp_path / "r.html").read_text()
     assert "What stands out" in html
-    assert ("nothing composes" in html) == (shape["n_layer"] == 1)
+    assert ("needs at least 2 layers; this model has 1" in html) == (shape["n_layer"] == 1)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_smallest_models_are_compared(shape: dict[str, int]) -> None:
-    result = compare.compute(small(**shape).heads(), small(noisy, **shape).heads(), draws=3)
+    result = headspan.compare(small(**shape), small(noisy, **shape), draws=3)
     html = compare_page(result)
     assert "What moved" in html
     assert "Left out: " in html
@@ -54,12 +57,12 @@ def test_smallest_models_are_compared(shape: dict[str, int]) -> None:
 
 @pytest.mark.usefixtures("_few_lenses")
 def test_a_report_without_findings_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "findings_of", lambda lens, result: [])
+    monkeypatch.setattr(headspan.Result, "findings", [])
     html = write_report(small(), tmp_path / "r.html").read_text()
     assert "No analysis found anything to remark on." in html
 
 
 def test_a_comparison_without_findings_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headspan.explorer.compare_page.findings_of", lambda lens, result: [])
-    result = compare.compute(small().heads(), small(noisy).heads(), draws=3)
+    monkeypatch.setattr(headspan.Result, "findings", [])
+    result = headspan.compare(small(), small(noisy), draws=3)
     assert "Nothing to remark on." in compare_page(result)

@@ -19,8 +19,7 @@ from headspan.errors import ArgumentError
 from headspan.lenses.catalog import lenses
 from headspan.lenses.validate import validate
 from headspan.lenses.validate.cause import rankings
-from headspan.lenses.validate.distance import pattern_divergences
-from headspan.lenses.validate.invariance import invariances
+from headspan.lenses.validate.invariance import invariances, pattern_divergences
 from headspan.lenses.validate.selection import token_buffers
 from headspan.result import Result
 from headspan.runtime import RunnableModel, forward, open_runnable

@@ -69,7 +69,7 @@ def claims(
 
 
 def _write_page(results: list[Examination], path: Path) -> None:
-    from headspan.explorer.claims_page import claims_page
+    from headspan.explorer.figures_page import claims_page
 
     with written_whole(path) as temporary:
         temporary.write_text(claims_page(results), encoding="utf-8")
@@ -136,7 +136,7 @@ def reproduce(
     """Print each published value beside the computed one; exit code 1 if one disagrees."""
     from headspan.checkpoint import open_checkpoint
     from headspan.cli.delivery import print_table
-    from headspan.ledger.reproduction import reproduction
+    from headspan.ledger.models import reproduction
 
     lines = reproduction(paper, open_checkpoint(model, config).heads())
     rows = [(line.statement, line.published, line.computed, "yes" if line.agrees else "NO") for line in lines]

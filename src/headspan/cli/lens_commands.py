@@ -20,7 +20,7 @@ import typer
 
 from headspan.atomic import file_text
 from headspan.cli import options as shared
-from headspan.command import COMPARE, LOOK, RUN, Command, Option, Rows
+from headspan.command import COMPARE, LOOK, RUN, Answer, Command, Option, Rows
 from headspan.errors import ArgumentError
 from headspan.result import ENDINGS, Lens
 
@@ -82,7 +82,7 @@ def default_show(result: Result, *, top: int = SHOWN) -> Iterator[Rows | str]:
 
 
 def _perform(lens: Lens, show: Callable[..., Any], view: Mapping[str, Any], given: dict[str, Any]) -> None:
-    from headspan.cli.delivery import Delivery
+    from headspan.cli.delivery import Delivery, print_all, print_json
     from headspan.heads.memory import working_memory
 
     to = Delivery.of(
@@ -99,6 +99,9 @@ def _perform(lens: Lens, show: Callable[..., Any], view: Mapping[str, Any], give
     prepare = getattr(lens.part("command"), "prepare", None)
     if prepare is not None:
         options = prepare(options, given)
+    if isinstance(options, Answer):
+        print_json(options.document) if to.as_json else print_all(options.printed)
+        return
     result = lens.function(*subjects, **options, **opening)
     to.deliver(result, show, view)
 

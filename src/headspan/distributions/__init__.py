@@ -33,7 +33,9 @@ from headspan.distributions.canonical import canonical_correlations, mutual_info
 from headspan.distributions.estimates import (
     entropy_estimate, information_estimate, log_determinant_bias, sample_moments, shrunk_covariance,
 )
-from headspan.distributions.divergences import discrete_entropy, discrete_jsd, discrete_kl, jsd_of_softmax, kl_of_softmax
+from headspan.distributions.divergences import (
+    discrete_entropy, discrete_jsd, discrete_kl, jsd_of_softmax, kl_of_softmax,
+)
 from headspan.distributions.joint import (
     JointGaussian, SampledJoint, SeparableJoint, mixture_moments, pairwise_information, token_entropies,
 )

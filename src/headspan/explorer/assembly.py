@@ -109,9 +109,12 @@ def page_classes(heads: Heads, results: Mapping[str, Result]) -> list[HeadClasse
         part = result.lens.part("classes")
         if part is not None:
             try:
-                found.append(part.detected_classes(result))
+                own = part.detected_classes(result)
             except HeadspanError:
                 continue
+            found.append(
+                HeadClasses({name.replace("_", " "): heads for name, heads in own.classes.items()}, own.source)
+            )
     return [each for each in found if each is not None]
 
 
@@ -152,12 +155,12 @@ def report_page(
 
 
 def names_by_head(sources: Sequence[HeadClasses]) -> dict[str, list[str]]:
-    """Head label -> all its classes, as words."""
+    """Head label -> all its classes."""
     found: dict[str, list[str]] = {}
     for source in sources:
         for name, labels in source.classes.items():
             for label in labels:
-                found.setdefault(label, []).append(name.replace("_", " "))
+                found.setdefault(label, []).append(name)
     return found
 
 

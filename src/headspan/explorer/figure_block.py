@@ -84,23 +84,26 @@ def _block(
     width = LEAST_WIDTHS.get(_columns(first), WIDEST)
     plot = element("div", class_="plot", role="img", aria_label=name, style=f"height: {height}; min-width: {width}")
     specs = {metric: _spec(figure, store) for metric, figure in figures.items()}
-    captions = [
-        element("p", _rich(_title(figure)), class_="caption", data_metric=metric)
-        for metric, figure in figures.items()
-        if _title(figure)
-    ]
+    captions = [_caption(figure, metric, metric != next(iter(figures))) for metric, figure in figures.items()]
     words = {"type_": "button", "aria_label": f"Save the data of {name} as CSV"}
     # Without a table of its own a figure is saved as what it draws; without a store the page has no script for that.
     button = [] if store is None else [element("button", "CSV", **words, **({"data_csv": table} if table else {}))]
     return element(
         "figure",
         element("div", element("h3", name), *button, class_="figure-head"),
-        *captions,
+        *(caption for caption in captions if caption is not None),
         element("div", plot, class_="scroll"),
         element("script", Markup(json_text(specs)), type_="application/json", class_="spec"),
         id_=identifier,
         class_="figure",
     )
+
+
+def _caption(figure: go.Figure, metric: str, hidden: bool) -> Markup | None:
+    """A figure's title as text; of a figure for several scores the page shows that of the score looked at."""
+    own = {"data_metric": metric} if metric else {}
+    title = _title(figure)
+    return element("p", _rich(title), class_="caption", **own, **({"hidden": ""} if hidden else {})) if title else None
 
 
 def _columns(figure: go.Figure) -> int:

@@ -1,13 +1,22 @@
-"""One lens's figures and findings by themselves, as an HTML file that opens offline."""
+"""One lens's figures and findings by themselves, as an HTML file that opens offline.
+
+The claims ledger as a page: what became of every claim, the curves behind two chapters, one table per document.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from headspan.explorer.figure_block import drawing_scripts, figure_blocks
 from headspan.explorer.findings_section import finding_block
-from headspan.explorer.html import element, facts, section
+from headspan.explorer.html import Markup, element, facts, section, table
 from headspan.explorer.page import page
+from headspan.ledger import Examination
+from headspan.ledger.claim import DOCUMENTS
+from headspan.ledger.examination import evidence_text, summary
+from headspan.ledger.figures import figures
 from headspan.result import Result
 
 
@@ -27,3 +36,29 @@ def write_figures_page(result: Result, path: Path) -> None:
     ]
     contents = {about.name: about.title, "provenance": "Provenance"}
     path.write_text(page(str(result.attrs["model"]), about.title, contents, body, drawing_scripts()), encoding="utf-8")
+
+
+HEADER = ("Claim", "Status", "What it says, and what is right", "Check")
+
+
+def claims_page(examinations: Sequence[Examination]) -> str:
+    """The page as one HTML document."""
+    sections = {"ledger": section("ledger", "What became of the claims", element("p", summary(examinations)))}
+    contents = {"ledger": "Summary", "curves": "Curves"}
+    sections["curves"] = section("curves", "Curves behind the claims", *figure_blocks(figures(examinations)))
+    for document, group in groupby(examinations, key=lambda one: one.claim.document):
+        name = f"document-{document}"
+        title = f"{document}: {DOCUMENTS[document]}"
+        sections[name], contents[name] = section(name, title, _document(list(group))), document
+    return page("Claims", "checked again, each with its numbers", contents, list(sections.values()), drawing_scripts())
+
+
+def _document(examinations: Sequence[Examination]) -> Markup:
+    rows = []
+    for one in examinations:
+        claim = one.claim
+        right = f" Right: {claim.correction}" if claim.correction else ""
+        within = f" Tolerance: {claim.tolerance}." if claim.tolerance else ""
+        found = one.reason if one.evidence is None else evidence_text(one.evidence)
+        rows.append((claim.id, claim.status, f"{claim.statement}{right}{within}", f"{one.verdict}: {found}"))
+    return table(HEADER, rows)

@@ -11,8 +11,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from headspan.dims import HeadLabel
 from headspan.errors import ArgumentError, HeadspanError
 from headspan.heads.heads import Heads
@@ -91,6 +89,8 @@ def _file_text(path: Path) -> str:
 
 
 def _content(text: str, name: str) -> dict[str, Any]:
+    import yaml
+
     try:
         content = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as problem:

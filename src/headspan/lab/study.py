@@ -41,7 +41,6 @@ from headspan.lab.run_folder import RunFolder, open_model
 from headspan.lab.scores import layer_offset_shares, length_generalization, shuffled_previous_token
 from headspan.lab.sequences import Sequences
 from headspan.lab.task import marginal_accuracy, marginal_losses
-from headspan.statistics import ChangePoint
 from headspan.statistics.change_points import DRAWS, NONE, ChangePoint, change_point
 from headspan.statistics.intervals import mean_interval
 

@@ -31,8 +31,8 @@ from headspan.lab.recipe import Recipe
 from headspan.lab.record import score_row, write_track
 from headspan.lab.run_folder import RunFolder, open_model
 from headspan.lab.scores import length_generalization, loss_and_accuracy
+from headspan.lab.session import initial_progress, optimizer_of, train, train_step
 from headspan.lab.study import STRETCHES, Bench, study_file
-from headspan.lab.trainer import initial_progress, optimizer_of, train, train_step
 from headspan.statistics.sparsity import sparsity_against_null
 
 DISTANCE, LOOK_EVERY, PATIENCE = 1.0, 50, 1.5

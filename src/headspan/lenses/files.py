@@ -55,7 +55,7 @@ def _lens(attrs: dict[str, Any], place: Path) -> Lens:
     if name not in lenses():
         made_by = attrs.get("headspan_version", "an unknown version")
         raise HeadspanError(
-            f"'{place.name}' does not hold a result that headspan {__version__} knows: its lens is {name!r}, written by "
+            f"'{place.name}' holds no result that headspan {__version__} knows: its lens is {name!r}, written by "
             f"headspan {made_by}; lenses are {', '.join(lenses())}"
         )
     return lenses()[name]

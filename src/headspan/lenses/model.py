@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headspan.checkpoint import Checkpoint, open_checkpoint
-from headspan.dims import Fold
 from headspan.errors import ArgumentError, NotRun, UnsupportedModel
 from headspan.lenses.catalog import lenses
 
 if TYPE_CHECKING:
     from headspan.checkpoint import StoredStack
+    from headspan.dims import Fold
     from headspan.heads import Heads
     from headspan.result import Lens
     from headspan.runtime import RunnableModel
@@ -63,7 +63,7 @@ class Model:
         self,
         *,
         stack: str | None = None,
-        fold: Fold = "none",
+        fold: str = "none",
         dtype: Any = None,
         device: Any = "cpu",
         layers: Any = None,
@@ -89,7 +89,7 @@ class Model:
                 layers=layers,
                 dtype=dtype,
                 device=device,
-                fold=fold,
+                fold=cast("Fold", fold),  # checked where it is used
                 center=center,
                 stack=stack,
             )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import xarray as xr
 
-from headspan.dims import Fold
 from headspan.errors import NotRun, UnsupportedModel
 from headspan.frames import nodes_of
 from headspan.labels import indexed, labeled
@@ -35,7 +34,7 @@ class Opening(TypedDict, total=False):
     """
 
     stack: str | None
-    fold: Fold
+    fold: str
     dtype: str | None
     device: str
     config: Any

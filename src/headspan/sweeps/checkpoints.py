@@ -67,19 +67,12 @@ class Description:
     warnings: tuple[str, ...] = ()
 
 
-def description_file(folder: Path, source: str, settings: Settings) -> Path:
-    """Where a checkpoint's description is kept."""
-    identity = json.dumps([source, asdict(settings)])
-    return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
-
-
 def describe(source: str, settings: Settings, folder: str | Path) -> Description:
     """Open a checkpoint, describe it, and keep the description; the kept one if the files are still the same."""
     with one_thread(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = open_model(source)
-        place, fingerprint = description_file(Path(folder), source, settings), _fingerprint(model.checkpoint)
-        known = read_description(place)
+        known, fingerprint = kept_description(source, settings, folder), _fingerprint(model.checkpoint)
         heads = model.heads(stack=settings.stack, fold=settings.fold)
         reasons = _skip_reasons(model, settings.stack)
         same = known is not None and fingerprint and known.fingerprint == fingerprint
@@ -94,7 +87,7 @@ def describe(source: str, settings: Settings, folder: str | Path) -> Description
             warnings=tuple(sorted({str(warning.message) for warning in caught})),
         )
     if found != known:
-        write_text(place, json.dumps({"schema": SCHEMA, **asdict(found)}, indent=1))
+        write_text(_place(source, settings, folder), json.dumps({"schema": SCHEMA, **asdict(found)}, indent=1))
     return found
 
 
@@ -113,10 +106,15 @@ def blocks(lens: Lens, heads: Heads, above: int = SPLIT_ABOVE) -> Blocks:
     return {WHOLE: {}} if divide is None else {name: dict(options) for name, options in divide(heads).items()}
 
 
-def read_description(place: Path) -> Description | None:
-    """A description kept earlier; None where there is none that can be read."""
+def _place(source: str, settings: Settings, folder: str | Path) -> Path:
+    identity = json.dumps([source, asdict(settings)])
+    return Path(folder) / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
+
+
+def kept_description(source: str, settings: Settings, folder: str | Path) -> Description | None:
+    """A checkpoint's description as it was kept earlier; None where there is none that can be read."""
     try:
-        record = json.loads(place.read_text(encoding="utf-8"))
+        record = json.loads(_place(source, settings, folder).read_text(encoding="utf-8"))
         if record.pop("schema") != SCHEMA:
             return None
         return Description(**{**record, "warnings": tuple(record["warnings"])})

@@ -128,12 +128,9 @@ class Outcome:
 
     item: Any
     state: str
-    answer: Answer
+    value: Any = None
     reason: str = ""
-
-    @property
-    def value(self) -> Any:
-        return self.answer.value
+    ends: bool = False
 
 
 def outcomes(client: Any, function: Callable[..., Any], items: Sequence[Any], *arguments: Any) -> Iterator[Outcome]:
@@ -155,7 +152,7 @@ def outcomes(client: Any, function: Callable[..., Any], items: Sequence[Any], *a
     stopped = ""
     for future in distributed.as_completed(list(waiting), loop=client.loop):
         outcome = _outcome(future, waiting.pop(future), stopped)
-        if outcome.answer.ends and not stopped:
+        if outcome.ends and not stopped:
             stopped = outcome.reason
             client.cancel(list(waiting), force=True)
         future.release()
@@ -179,11 +176,11 @@ def _outcome(future: Any, item: Any, stopped: str) -> Outcome:
         try:
             answer = future.result(timeout=ANSWER)
         except (OSError, CancelledError):  # lost with its worker between the two calls
-            return Outcome(item, NOT_RUN, Answer(), "its worker was lost")
-        return Outcome(item, FAILED if answer.reason else DONE, answer, answer.reason)
+            return Outcome(item, NOT_RUN, reason="its worker was lost")
+        return Outcome(item, FAILED if answer.reason else DONE, answer.value, answer.reason, answer.ends)
     if future.status == "error":
-        return Outcome(item, FAILED, Answer(), reason_of(future.exception(timeout=ANSWER)))
-    return Outcome(item, NOT_RUN, Answer(), stopped or "the connection to the scheduler was lost")
+        return Outcome(item, FAILED, reason=reason_of(future.exception(timeout=ANSWER)))
+    return Outcome(item, NOT_RUN, reason=stopped or "the connection to the scheduler was lost")
 
 
 def reason_of(problem: BaseException) -> str:

@@ -10,7 +10,7 @@ import xarray as xr
 from headspan.errors import HeadspanError, StoreError
 from headspan.labels import indexed
 from headspan.lenses.catalog import lenses
-from headspan.sweeps.checkpoints import description_file, read_description
+from headspan.sweeps.checkpoints import kept_description
 from headspan.sweeps.cluster import TO_READ, require
 from headspan.sweeps.groups import Gathering, series_tree
 from headspan.sweeps.store import Store
@@ -30,10 +30,7 @@ def contents(store: Store) -> dict[tuple[str, str], Gathering]:
     settings, found = store.settings(), {}
     names = [name for name in store.manifest()["lenses"] if name in lenses()]
     for series in store.series():
-        known = {
-            step: read_description(description_file(store.checkpoints, source, settings))
-            for step, source in series.sources.items()
-        }
+        known = {step: kept_description(source, settings, store.checkpoints) for step, source in series.sources.items()}
         described = {step: one for step, one in known.items() if one is not None}
         planned = plan(series.model, described, names, settings)
         for lens in names:

@@ -25,8 +25,7 @@ import numpy as np
 import xarray as xr
 
 from headspan.errors import StoreError
-from headspan.sweeps.outline import Outline, same_values
-from headspan.sweeps.parts import TEMPORARY, Part, read_part
+from headspan.sweeps.parts import TEMPORARY, Outline, Part, read_part, same_values
 
 LEADING = ("model", "step")
 AT_ONCE = 64_000_000

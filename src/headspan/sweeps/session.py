@@ -13,19 +13,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headspan.errors import ArgumentError, StoreError
-from headspan.sweeps.checkpoints import (
-    Description,
-    Settings,
-    check_same_shape,
-    describe,
-    description_file,
-    read_description,
-)
+from headspan.sweeps.checkpoints import Description, Settings, check_same_shape, describe, kept_description
 from headspan.sweeps.cluster import DONE, NOT_RUN, TO_RUN, Outcome, check_cluster, connect, outcomes, require
 from headspan.sweeps.contents import group_origin
 from headspan.sweeps.groups import Gathering, write_group
@@ -59,16 +52,7 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain values."""
-        return {
-            "schema": "headspan.sweep/2",
-            "store": str(self.store),
-            "done": self.done,
-            "reused": self.reused,
-            "failed": [vars(failure) for failure in self.failures],
-            "identical": list(self.identical),
-            "skipped": {model: dict(reasons) for model, reasons in self.skipped.items()},
-            "notes": list(self.notes),
-        }
+        return {"schema": "headspan.sweep/2", **asdict(self), "store": str(self.store)}
 
 
 @dataclass
@@ -100,7 +84,7 @@ class Session:
         ended = self.run("checkpoints", describe, sources, self.settings, str(self.store.checkpoints))
         found = {outcome.item: outcome.value for outcome in ended if outcome.state == DONE}
         for source in {source for each in (*self.store.series(), *asked) for source in each.sources.values()}:
-            known = read_description(description_file(self.store.checkpoints, source, self.settings))
+            known = kept_description(source, self.settings, self.store.checkpoints)
             if source not in found and known is not None:
                 found[source] = known
         for text in sorted({text for source in sources if source in found for text in found[source].warnings}):

@@ -144,22 +144,17 @@ def _add_folder(found: dict[str, Series], folder: Path) -> None:
     if _is_checkpoint(folder):
         _add_one(found, str(folder))
         return
-    steps = _step_folders(folder) or _step_folders(folder / "checkpoints")
-    if steps:
-        series = found.setdefault(folder.name, Series(folder.name))
-        for step, path in steps:
-            series.add(step, str(path))
-        return
-    runs = [path for path in _folders(folder) if _step_folders(path / "checkpoints")]
-    if not runs:
+    runs = {folder.name: _step_folders(folder) or _step_folders(folder / "checkpoints")}
+    if not runs[folder.name]:
+        runs = {f"{folder.name}-{run.name}": _step_folders(run / "checkpoints") for run in _folders(folder)}
+    if not any(runs.values()):
         raise HeadspanError(
             f"there is no checkpoint in the folder '{folder}'; needed: config.json and weights, or folders of them "
             "named by step, such as step-100 or checkpoint-100"
         )
-    for run in runs:
-        series = found.setdefault(f"{folder.name}-{run.name}", Series(f"{folder.name}-{run.name}"))
-        for step, path in _step_folders(run / "checkpoints"):
-            series.add(step, str(path))
+    for model, steps in runs.items():
+        for step, path in steps:
+            found.setdefault(model, Series(model)).add(step, str(path))
 
 
 def _add_one(found: dict[str, Series], source: str) -> None:

@@ -21,8 +21,7 @@ from headspan.lab.figures import figures
 from headspan.lab.findings import findings
 from headspan.lab.recipe import preset
 from headspan.lab.record import lens_series, write_series
-from headspan.lab.session import Run
-from headspan.lab.trainer import train
+from headspan.lab.session import Run, train
 from headspan.ledger import all_claims, examine
 from headspan.lenses.series import joined_node
 

@@ -21,8 +21,8 @@ from headspan.lab.sequences import (
     text_sequences,
     text_tokens,
 )
+from headspan.lab.session import train
 from headspan.lab.task import Task, token_probabilities
-from headspan.lab.trainer import train
 
 TASK = Task()
 

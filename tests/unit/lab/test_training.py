@@ -11,13 +11,11 @@ import torch
 
 from headspan.checkpoint import open_checkpoint
 from headspan.errors import ArgumentError, HeadspanError
-from headspan.lab import trainer
 from headspan.lab.recipe import PRESETS, SETTING_TYPES, Recipe, preset
 from headspan.lab.record import Row, open_track, track_dataset
 from headspan.lab.run_folder import Progress, RunFolder
-from headspan.lab.session import parse_seeds, run_once, run_seeds, seeds_summary
+from headspan.lab.session import Diverged, parse_seeds, run_once, run_seeds, seeds_summary, train
 from headspan.lab.settings import parse_settings
-from headspan.lab.trainer import Diverged, train
 from headspan.progress import Step
 from tests.unit.lab.small import tiny_recipe
 

@@ -44,7 +44,7 @@ def test_failed_tasks_are_listed_and_make_exit_code_three(tmp_path: Path) -> Non
     assert any(line.startswith("failed: ") and "step-0': " in line and "config.json" in line for line in lines)
     assert "checkpoints: 3 of 3 done, 1 failed, 0 s left" in done.stderr
     again = json.loads(CliRunner().invoke(app, [*command, "--json", "--quiet"]).stdout)
-    assert (again["done"], again["reused"], len(again["failed"])) == (0, 2, 1)
+    assert (again["done"], again["reused"], len(again["failures"])) == (0, 2, 1)
     shown = CliRunner().invoke(app, ["evolution", str(store), "--json"])
     assert json.loads(shown.stdout)["models"]["run"]["steps"] == [1, 2]
 

@@ -69,7 +69,8 @@ headspan.linking = (() => {
 
   function showLinks(view) {
     for (const link of document.querySelectorAll("a.head")) link.classList.toggle("chosen", link.dataset.head === view.head);
-    document.body.dataset.metric = view.metric ?? "";
+    for (const caption of document.querySelectorAll(".caption[data-metric]"))
+      caption.hidden = caption.dataset.metric !== view.metric;
   }
 
   headspan.state.listen((view, before) => {

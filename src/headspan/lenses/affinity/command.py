@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headspan.command import Command, Facts, Option, Rows, p_text
+from headspan.command import Answer, Command, Facts, Option, Rows, p_text
 from headspan.lenses.affinity.schema import KERNEL, LONG_NAMES
 
 if TYPE_CHECKING:
@@ -38,16 +38,11 @@ COMMAND = Command(
 HUBS = 5
 
 
-def prepare(options: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """`--sketch` as the choice of an algorithm; with `--explain` the plan is printed and nothing is computed."""
+def prepare(options: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any] | Answer:
+    """`--sketch` as the choice of an algorithm; with `--explain` the plan is the answer and nothing is computed."""
     if given["sketch"]:
         options = {**options, "algorithm": "sketch"}
-    if given["explain"]:
-        import typer
-
-        _print_plan(options, given)
-        raise typer.Exit
-    return options
+    return _plan(options, given) if given["explain"] else options
 
 
 def _write_graph(result: Result, path: Path) -> None:
@@ -142,9 +137,8 @@ def _further(result: Result) -> Iterator[str | Rows]:
             yield from (f"{row['change']}: left out, {row['left_out']}" for row in left_out if row["left_out"])
 
 
-def _print_plan(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _plan(options: Mapping[str, Any], given: Mapping[str, Any]) -> Answer:
     """Operations, memory, scratch space and likely time of each algorithm, and which is chosen."""
-    from headspan.cli.delivery import print_all, print_json
     from headspan.heads.precision import computing_dtype
     from headspan.lenses.affinity import check_choices
     from headspan.lenses.affinity.costs import affinity_plan, product_speed
@@ -160,11 +154,14 @@ def _print_plan(options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     counted = (KERNEL,) if algorithm == "sketch" else metrics
     plan = affinity_plan(heads, wanted, len(counted), options["memory"], algorithm)
     speed = product_speed(heads.dtype)
-    if given["as_json"]:
-        document = {"schema": "headspan.affinity-plan/1", "chosen": plan.chosen.algorithm, "reason": plan.reason}
-        print_json({**document, "speed": speed, "costs": [_record(cost, speed) for cost in plan.costs]})
-    else:
-        print_all(_plan_blocks(heads, plan, len(wanted), speed))
+    document = {
+        "schema": "headspan.affinity-plan/1",
+        "chosen": plan.chosen.algorithm,
+        "reason": plan.reason,
+        "speed": speed,
+        "costs": [_record(cost, speed) for cost in plan.costs],
+    }
+    return Answer(list(_plan_blocks(heads, plan, len(wanted), speed)), document)
 
 
 def _plan_blocks(heads: Heads, plan: Plan, n_pairings: int, speed: float) -> Iterator[str | Rows]:

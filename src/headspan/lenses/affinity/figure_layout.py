@@ -16,6 +16,7 @@ from headspan.errors import one_line
 from headspan.lenses.affinity.schema import METRICS
 from headspan.lenses.affinity.wiring import composing_pairings, head_node, metrics_of, pairings_of
 from headspan.lenses.wiring_layout import (
+    KV_DROP,
     Curve,
     Place,
     quadratic_curve,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 import xarray as xr
@@ -118,9 +119,10 @@ def _classes(labels: str | None, heads: Heads) -> HeadClasses | None:
     if labels != "detected":
         return None if labels is None else head_classes(labels, heads)
     from headspan.lenses.detect import detect
-    from headspan.lenses.detect.classes import detected_classes
 
-    return detected_classes(detect(heads))
+    found = detect(heads)
+    classes: HeadClasses = import_module(f"{found.lens.package}.classes").detected_classes(found)
+    return classes
 
 
 def _attributes(heads: Heads, plan: Plan, tolerance: float | None, seed: int) -> dict[str, Any]:

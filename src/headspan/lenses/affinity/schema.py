@@ -26,9 +26,9 @@ RANGES = {KERNEL: "[0, min(p, q)] dimensions", COMPOSITION: "[0, 1]"}
 FORMULAS = {KERNEL: "PK = ‖ U^⊤ V ‖_F^2 = ∑_i cos^2 θ_i", COMPOSITION: "CS = frac{‖ M N ‖_F}{‖ M ‖_F ‖ N ‖_F}"}
 TEXTS = {
     KERNEL: "U and V are orthonormal bases of what the source writes and the destination reads; the value is the "
-    "number of dimensions they share. Expected under the haar null is pq/d, with variance 2pq(d − p)(d − q) / (d²(d − 1)"
-    "(d + 2)). The reverse null compares with the same model's pairs whose source comes after the destination, equally "
-    "many layers apart. q-values are those of Benjamini and Hochberg (1995) within a pairing.",
+    "number of dimensions they share. Expected under the haar null is pq/d, with variance 2pq(d − p)(d − q) / "
+    "(d²(d − 1)(d + 2)). The reverse null compares with the same model's pairs whose source comes after the "
+    "destination, equally many layers apart. q-values are those of Benjamini and Hochberg (1995) within a pairing.",
     COMPOSITION: "M is the source's W_V W_O; N is the destination's W_Q W_Kᵀ for OQ, its transpose for OK, W_V W_O for "
     "OV. About one over the root of d under a random rotation.",
 }

@@ -22,10 +22,10 @@ from headspan.dims import PAIR_DIMS
 from headspan.errors import one_line
 from headspan.labels import head_labels
 from headspan.lenses.affinity.class_detection import ANY, class_curves
-from headspan.lenses.affinity.figure_layout import COLUMNS, expected_score, shown_metrics, shown_pairings
+from headspan.lenses.affinity.figure_layout import expected_score, shown_metrics, shown_pairings
 from headspan.lenses.affinity.schema import COMPOSITION, KERNEL, LONG_NAMES, METRICS
 from headspan.lenses.affinity.wiring import edges
-from headspan.lenses.wiring_layout import pairing_name, panels
+from headspan.lenses.wiring_layout import COLUMNS, pairing_name, panels
 from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, ORANGE, SEQUENTIAL, VERMILION, styled
 

@@ -1,7 +1,7 @@
 """The wiring: a result's pairs as ranked edges, the graph of the strongest, and hubs.
 
-A hub is a head that many heads reach and that reaches many. With K(s, t) a pair's kernel, c its value expected under the
-haar null and x+ = max(x, 0), its score is by definition
+A hub is a head that many heads reach and that reaches many. With K(s, t) a pair's kernel, c its value expected under
+the haar null and x+ = max(x, 0), its score is by definition
 
 - `excess` (default, no cut to choose): inlet(h) = mean over OQ, OK, OV of (mean over sources of K(s, h) - c)+, and
   outlet(h) the same over destinations; the score is the geometric mean of the two;

@@ -21,6 +21,14 @@ from headspan.theme import BLUE, CATEGORIES, CHANCE, ORANGE, styled
 COLORS = {"P": ORANGE, "E": BLUE}
 BAND = "rgba(138, 146, 154, 0.25)"
 APART = 4.0
+BEHIND = {
+    "Spectra of the tables": ("singular_value",),
+    "Attention and the tables": ("overlap",),
+    "MLP and the tables": ("overlap",),
+    "Layers along the tables": ("alignment", "energy_alignment"),
+    "Angles between rows": ("cosine_density",),
+}
+"""Variables behind figures, for who saves their data; what is expected under the null goes with them."""
 
 
 def figures(result: Result) -> dict[str, go.Figure]:

@@ -1,4 +1,4 @@
-r"""Is a head blind to the null space of its queries and keys, in the running model?
+"""Is a head blind to the null space of its queries and keys, in the running model?
 
 To what a head's W_Q reads at every position, add a random vector as long as what is there: once from the null space of
 W_Q^T (the complement of its column span), once from its span. The same for W_K. The rest of the layer keeps its input.
@@ -7,6 +7,12 @@ Compared are the scores that enter the softmax, ||change|| / ||scores|| over the
 - null space: 0 to rounding, by algebra; read space: of order 1.
 - One vector common to all keys shifts all scores of a row alike, q_i (w W_K), so that nothing shows after the softmax,
   unless positions turn the keys or a norm follows, and the common vector is no longer common.
+
+Do heads whose attention spaces lie close attend alike? Rank correlation over the pairs of heads of a layer.
+
+1. Behavior: the Jensen-Shannon divergence of two heads' attention rows, averaged over queries and token buffers.
+2. Geometry: the Grassmann distance of their attention spaces R_Q + R_K, as the similarity lens measures it.
+3. Spearman's correlation of the two over all pairs, with Mantel's test (`headspan.statistics.permutation`).
 """
 
 from __future__ import annotations
@@ -22,8 +28,10 @@ from torch import Tensor, nn
 
 from headspan.dims import HeadLabel
 from headspan.errors import ArgumentError
+from headspan.heads import Heads
+from headspan.lenses.similarity import similarity
 from headspan.runtime import Forward, RunnableModel, forward
-from headspan.runtime.forward_pass import full_logs
+from headspan.runtime.forward_pass import full_logs, js_rows
 from headspan.runtime.interventions import Edits, head_space
 from headspan.runtime.interventions.edits import head_slice
 
@@ -116,3 +124,22 @@ def _scores(run: Forward, place: int) -> Float[Tensor, "batch head query key"]:
     if scores is None:
         raise ArgumentError("invariances need runs that kept their scores")
     return scores.double()
+
+
+def pattern_divergences(run: Forward, place: int) -> Float[Tensor, "head head"]:
+    """Jensen-Shannon divergence of every two heads of a layer, in nats, averaged over queries: in [0, log 2]."""
+    first = 1 if run.model.causal else 0
+    logs = full_logs(run, place)[:, :, first:]
+    n = logs.shape[1]
+    found = torch.zeros(n, n, dtype=torch.float64)
+    for i in range(n - 1):
+        others = logs[:, i + 1 :]
+        rest = js_rows(logs[:, i : i + 1].expand_as(others), others).mean((0, 2)).cpu()
+        found[i, i + 1 :] = found[i + 1 :, i] = rest
+    return found
+
+
+def space_distances(heads: Heads) -> list[Array]:
+    """Grassmann distance of the attention spaces of every two heads, layer by layer."""
+    found = similarity(heads, distance="grassmann", across_layers=False, maps=False).grid()["layer_distance"]
+    return list(found.transpose("layer", "head", "peer").values)

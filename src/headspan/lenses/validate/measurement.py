@@ -20,8 +20,7 @@ from torch import Tensor
 from headspan.heads import Heads
 from headspan.lenses.affinity import affinity
 from headspan.lenses.validate.cause import causal_effects, obstacle_to_cause, rankings
-from headspan.lenses.validate.distance import pattern_divergences, space_distances
-from headspan.lenses.validate.invariance import invariances
+from headspan.lenses.validate.invariance import invariances, pattern_divergences, space_distances
 from headspan.lenses.validate.selection import chosen_pairs, token_buffers
 from headspan.progress import current_step
 from headspan.runtime import Forward, RunnableModel, forward

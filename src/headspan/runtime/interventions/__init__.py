@@ -2,9 +2,8 @@
 
 from headspan.runtime.interventions.ablation import AblatedHeads, WithoutSubspace, head_space, mean_values
 from headspan.runtime.interventions.edits import Edits, Intervention, intervened
-from headspan.runtime.interventions.logit_scale import ScaledLogits
 from headspan.runtime.interventions.replacement import Reinitialized, SwappedHeads
-from headspan.runtime.interventions.spectral import HeadSpectra, SpectrumChange
+from headspan.runtime.interventions.spectral import HeadSpectra, ScaledLogits, SpectrumChange
 
 __all__ = [
     "AblatedHeads",

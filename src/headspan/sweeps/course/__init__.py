@@ -11,8 +11,7 @@ from headspan._version import __version__
 from headspan.errors import HeadspanError
 from headspan.statistics.change_points import WALKS
 from headspan.sweeps.contents import open_store
-from headspan.sweeps.course.curves import Axis, curve_dataset, lens_curves, step_changes
-from headspan.sweeps.course.summaries import drift_summary, spectra_summary
+from headspan.sweeps.course.curves import Axis, curve_dataset, drift_summary, lens_curves, spectra_summary, step_changes
 from headspan.sweeps.course.wiring import wiring_edges
 
 FACTS = ("source", "revision", "content_hash", "identical_to")

@@ -9,12 +9,12 @@ from typing import Any
 import xarray as xr
 
 from headspan.atomic import written_whole
+from headspan.documents import finding_record, records
 from headspan.explorer.figure_block import drawing_scripts, figure_blocks
 from headspan.explorer.findings_section import finding_block
 from headspan.explorer.html import Markup, element, facts, section, table
 from headspan.explorer.page import page
 from headspan.finding import Finding
-from headspan.result import finding_record
 from headspan.storage import without_nan
 from headspan.sweeps.course.figures import figures
 
@@ -48,11 +48,11 @@ def _model(node: xr.DataTree) -> dict[str, Any]:
     described: dict[str, Any] = {
         "axis": node.attrs["axis"],
         "steps": quantities["step"].values.tolist(),
-        "checkpoints": _rows(node["checkpoints"].to_dataset(), "step", ("source", "content_hash", "identical_to")),
-        "change_points": _rows(points, "quantity", ("lens", "words", *POINT)),
+        "checkpoints": _rows(node["checkpoints"].to_dataset(), ("source", "content_hash", "identical_to")),
+        "change_points": _rows(points, ("lens", "words", *POINT)),
     }
     if "wiring" in node.children:
-        described["edges"] = _rows(node["wiring"].to_dataset(), "edge", (*EDGE, *POINT))
+        described["edges"] = _rows(node["wiring"].to_dataset(), (*EDGE, *POINT))
     for name in ("drift", "spectra"):
         if name in node.children:
             numbers = node[name].to_dataset()
@@ -60,11 +60,8 @@ def _model(node: xr.DataTree) -> dict[str, Any]:
     return described
 
 
-def _rows(dataset: xr.Dataset, dim: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    columns = {name: dataset[name].values.tolist() for name in names}
-    if dim in dataset.coords:
-        columns = {dim: dataset[dim].values.tolist(), **columns}
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+def _rows(dataset: xr.Dataset, names: Sequence[str]) -> list[dict[str, Any]]:
+    return records(dataset[list(names)].to_dataframe().reset_index())
 
 
 def write_page(result: xr.DataTree, found: Sequence[Finding], path: Path) -> Path:

@@ -62,51 +62,46 @@ def _change(row: xr.Dataset, size: float, of: str) -> Finding:
     )
     interval = f"95 % interval {low:.0f} to {high:.0f}, " if np.isfinite(low) else ""
     verb = "rises" if after > before else "falls"
-    return Finding(
-        lens=LENS,
-        statement=f"{of}{row['words'].values!s} {verb} from {before:.3g} to {after:.3g} around step {at:.0f} "
-        f"({interval}p = {p:.2g}).",
-        value=at,
-        p=p,
-        evidence=f"Mean over layers and heads. A smooth step explains {float(row['explained']):.1%} of the curve's "
-        "variance; p is the share of random walks of which it explains as much.",
-        weight=float(0.5 + 0.3 * size),
+    statement = (
+        f"{of}{row['words'].values!s} {verb} from {before:.3g} to {after:.3g} around step {at:.0f} "
+        f"({interval}p = {p:.2g})."
     )
+    evidence = (
+        f"Mean over layers and heads. A smooth step explains {float(row['explained']):.1%} of the curve's variance; p "
+        "is the share of random walks of which it explains as much."
+    )
+    return Finding(LENS, statement, value=at, p=p, evidence=evidence, weight=float(0.5 + 0.3 * size))
 
 
 def _edges(node: xr.DataTree, of: str) -> Iterator[Finding]:
     if "wiring" not in node.children:
         return
     table = node["wiring"].to_dataset()
-    null = NULLS[str(table.attrs["null"])]
+    test = f"q <= {table.attrs['level']} under {NULLS[str(table.attrs['null'])]}"
     later = np.flatnonzero(np.isfinite(table["appears"].values) & ~table["from_start"].values)
     for row in later[:EDGES]:
         edge = table.isel(edge=int(row))
-        score, expected = edge["score"].values, edge["score_null"].values
+        score, expected = edge["score"].values, float(edge["score_null"].values[-1])
         pairing, src, dst = (str(edge[name].values) for name in ("pairing", "src", "dst"))
-        yield Finding(
-            lens=LENS,
-            statement=f"{of}{src} → {dst} becomes a {pairing[-1]}-composition edge at step "
-            f"{float(edge['appears']):.0f} and stays one: the subspaces overlap in {score[0]:.2f} dimensions at the "
-            f"first step, in {score[-1]:.2f} at the last (expected {expected[-1]:.2f}).",
-            value=float(score[-1]),
-            expected=float(expected[-1]),
-            evidence=f"Projection kernel {pairing}; significant (q <= {table.attrs['level']}) at every later step "
-            f"under {null}.",
-            weight=0.6,
+        statement = (
+            f"{of}{src} → {dst} becomes a {pairing[-1]}-composition edge at step {float(edge['appears']):.0f} and "
+            f"stays one: the subspaces overlap in {score[0]:.2f} dimensions at the first step, in {score[-1]:.2f} at "
+            f"the last (expected {expected:.2f})."
         )
+        evidence = f"Projection kernel {pairing}; {test} at every later step."
+        yield Finding(LENS, statement, value=float(score[-1]), expected=expected, evidence=evidence, weight=0.6)
     counts, steps = table["n_edges"].values.sum(0), table["step"].values
-    gone = int(np.isfinite(table["vanishes"].values).sum())
-    yield Finding(
-        lens=LENS,
-        statement=f"{of}{counts[-1]} pairs of heads are edges at step {steps[-1]}, {counts[0]} at step {steps[0]}; "
-        f"{len(later)} appeared in between and stayed, {gone} vanished.",
-        value=float(counts[-1]),
-        expected=float(counts[0]),
-        evidence=f"Edges of {', '.join(map(str, table['counted_pairing'].values))}: q <= {table.attrs['level']} under "
-        f"{null}. Where the series begins with untrained weights, the count at the first step is what these give.",
-        weight=0.4 if counts.any() else 0.1,
+    statement = (
+        f"{of}{counts[-1]} pairs of heads are edges at step {steps[-1]}, {counts[0]} at step {steps[0]}; {len(later)} "
+        f"appeared in between and stayed, {int(np.isfinite(table['vanishes'].values).sum())} vanished."
     )
+    evidence = (
+        f"Edges of {', '.join(map(str, table['counted_pairing'].values))}: {test}. Where the series begins with "
+        "untrained weights, the count at the first step is what these give."
+    )
+    first, last = float(counts[0]), float(counts[-1])
+    weight = 0.4 if counts.any() else 0.1
+    yield Finding(LENS, statement, value=last, expected=first, evidence=evidence, weight=weight)
 
 
 def _drift(node: xr.DataTree, of: str) -> Iterator[Finding]:
@@ -120,28 +115,21 @@ def _drift(node: xr.DataTree, of: str) -> Iterator[Finding]:
     here = table.isel(step=at)
     expected = float(here["grassmann_null"].mean("role"))
     ratio = f", {turned[at] / expected:.1f} times as far as by a random change of that size" if expected > 0 else ""
-    yield Finding(
-        lens=LENS,
-        statement=f"{of}Heads turn most between steps {float(here['previous_step']):.0f} and {int(here['step'])}: by "
-        f"{turned[at]:.2f} rad{ratio}; in the last interval they turn by {turned[-1]:.2f} rad.",
-        value=float(turned[at]),
-        expected=expected,
-        evidence="Grassmann distance, median over heads, mean over Q, K, V and O. Intervals need not be equally long.",
-        weight=0.45,
+    statement = (
+        f"{of}Heads turn most between steps {float(here['previous_step']):.0f} and {int(here['step'])}: by "
+        f"{turned[at]:.2f} rad{ratio}; in the last interval they turn by {turned[-1]:.2f} rad."
     )
+    evidence = "Grassmann distance, median over heads, mean over Q, K, V and O. Intervals need not be equally long."
+    yield Finding(LENS, statement, value=float(turned[at]), expected=expected, evidence=evidence, weight=0.45)
 
 
 def _twins(node: xr.DataTree, of: str) -> Iterator[Finding]:
     table = node["checkpoints"].to_dataset()
     other, steps = table["identical_to"].values, table["step"].values
     for row in np.flatnonzero(other < steps):
-        yield Finding(
-            lens=LENS,
-            statement=f"{of}Steps {other[row]:.0f} and {steps[row]} have identical weights.",
-            value=float(steps[row]),
-            evidence=f"Content hash {table['content_hash'].values[row]}.",
-            weight=0.9,
-        )
+        statement = f"{of}Steps {other[row]:.0f} and {steps[row]} have identical weights."
+        evidence = f"Content hash {table['content_hash'].values[row]}."
+        yield Finding(LENS, statement, value=float(steps[row]), evidence=evidence, weight=0.9)
 
 
 def _missing(node: xr.DataTree, of: str) -> Iterator[Finding]:

@@ -20,8 +20,7 @@ import xarray as xr
 
 from headspan.dims import COMPOSING
 from headspan.statistics import prediction_tail, q_values
-from headspan.sweeps.course.curves import step_changes
-from headspan.sweeps.course.summaries import tree_with_table
+from headspan.sweeps.course.curves import step_changes, tree_with_table
 
 LEVEL, HELD = 0.05, 2
 MOST = 200
@@ -34,15 +33,8 @@ NULLS = {
 }
 """Nulls of edges in words."""
 PAIR = ("src", "dst")
-COLUMNS = {
-    "src": np.str_,
-    "dst": np.str_,
-    "pairing": np.str_,
-    "appears": np.float64,
-    "vanishes": np.float64,
-    "from_start": np.bool_,
-    "gain": np.float64,
-}
+TEXTS, NUMBERS = ("src", "dst", "pairing"), ("appears", "vanishes", "gain")
+KINDS = dict.fromkeys(TEXTS, str) | dict.fromkeys(NUMBERS, float) | {"from_start": bool}
 
 
 def wiring_edges(trees: xr.DataTree, model: str, walks: int) -> xr.Dataset | None:
@@ -90,8 +82,8 @@ def _edges(pairing: str, node: xr.Dataset, null: str) -> tuple[pd.DataFrame, np.
         appears, vanishes = _times(held, steps)
         gain = (values[-1] - values[0]) / max(float(spread[here][-1]), np.finfo(float).tiny)
         labels = str(node["src"].values[src]), str(node["dst"].values[dst])
-        rows.append((*labels, pairing, appears, vanishes, bool(held.all()), gain, values, expected[here]))
-    table = pd.DataFrame(rows, columns=[*COLUMNS, "score", "score_null"])
+        rows.append((*labels, pairing, appears, vanishes, gain, bool(held.all()), values, expected[here]))
+    table = pd.DataFrame(rows, columns=[*KINDS, "score", "score_null"])
     table = table[table["appears"].notna() | table["vanishes"].notna()]
     order = table["gain"].abs().sort_values(ascending=False, kind="stable").index[:MOST]
     return table.loc[order], present.sum((1, 2))
@@ -143,7 +135,7 @@ def _dataset(table: pd.DataFrame, steps: np.ndarray, pairings: list[str], counts
     empty = np.zeros((0, len(steps)))
     series = {name: np.stack(list(table[name])) if len(table) else empty for name in ("score", "score_null")}
     points = step_changes(series["score"], steps, walks).rename(curve="edge")
-    flat = {name: ("edge", table[name].to_numpy(dtype=kind)) for name, kind in COLUMNS.items()}
+    flat = {name: ("edge", table[name].to_numpy(dtype=kind)) for name, kind in KINDS.items()}
     curves = {name: (("edge", "step"), values) for name, values in series.items()}
     counted = {"n_edges": (("counted_pairing", "step"), counts)}
     return points.assign({**flat, **curves, **counted}).assign_coords(step=steps, counted_pairing=pairings)

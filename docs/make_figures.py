@@ -145,8 +145,8 @@ def validate() -> Figures:
     """Geometry against behavior on stories260K."""
     return renamed(
         headspan.validate(model(STORIES)).figures,
-        validate_distance="Distance and behavior",
-        validate_cause="Effects of messages",
+        validate_distance="Distance against behavior",
+        validate_cause="Affinity against causal effect",
     )
 
 
@@ -161,7 +161,7 @@ def gaussian() -> Figures:
     layers = random_layers(64, 12, draws)
     courses = {f"skip weight {1 - beta:g}": token_course(tokens, layers, beta, norm=True) for beta in (1.0, 0.5, 0.1)}
     return {
-        **renamed(drawn, gaussian_entropy="Predicted entropy", gaussian_spread="Predicted spread"),
+        **renamed(drawn, gaussian_entropy="Entropy of attention", gaussian_spread="Spread of logits"),
         "softmax-paths": divergence_along_paths([path_study(100, radius) for radius in (1.0, math.sqrt(100))]),
         "softmax-entropy": entropy_over_variance(entropy_study()),
         "softmax-mixing": token_courses(courses),

@@ -127,7 +127,9 @@ def gridded(dataset: xr.Dataset) -> xr.Dataset:
         layers, places = dataset[f"{dim}_layer"].values, dataset[f"{dim}_index"].values
         numbers = pd.unique(layers)
         sizes[dim] = (len(numbers), len(layers) // max(len(numbers), 1))
-        if sizes[dim][0] * sizes[dim][1] != len(layers) or list(places[: sizes[dim][1]]) != list(range(sizes[dim][1])):
+        n_layers, n_heads = sizes[dim]
+        whole = np.array_equal(layers, np.repeat(numbers, n_heads))
+        if not whole or not np.array_equal(places, np.tile(np.arange(n_heads), n_layers)):
             raise ArgumentError(f"the axis {dim!r} is not a whole grid of layers and heads: some were selected")
         coords |= {layer: numbers, head: np.arange(sizes[dim][1])}
         if dim in ("src", "dst"):

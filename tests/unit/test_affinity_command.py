@@ -198,9 +198,10 @@ def test_the_command_exits_with_2(stories: Path) -> None:
 
 
 def test_reproduce_exits_with_1_if_a_number_disagrees(gpt2_attention: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headspan.ledger import models
 
-    lines = [reproduction.Line("mean", "1.0", "1.0"), reproduction.Line("kl", "2.0", "2.1")]
-    monkeypatch.setattr(reproduction, "reproduction", lambda *_: lines)
+    lines = [models.Line("mean", "1.0", "1.0"), models.Line("kl", "2.0", "2.1")]
+    monkeypatch.setattr(models, "reproduction", lambda *_: lines)
     done = CliRunner().invoke(app, ["reproduce", "2601.10266", "--model", str(gpt2_attention)])
     assert done.exit_code == 1
     assert "NO" in done.stdout

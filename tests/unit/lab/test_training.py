@@ -11,6 +11,7 @@ import torch
 
 from headspan.checkpoint import open_checkpoint
 from headspan.errors import ArgumentError, HeadspanError
+from headspan.lab import session
 from headspan.lab.recipe import PRESETS, SETTING_TYPES, Recipe, preset
 from headspan.lab.record import Row, open_track, track_dataset
 from headspan.lab.run_folder import Progress, RunFolder
@@ -97,9 +98,9 @@ def test_a_learned_task_ends_the_run() -> None:
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = trainer.next_token_loss
+    real = session.next_token_loss
     calls = iter(range(1, 100))
-    monkeypatch.setattr(trainer, "next_token_loss", lambda *a: real(*a) * (torch.nan if next(calls) > 6 else 1.0))
+    monkeypatch.setattr(session, "next_token_loss", lambda *a: real(*a) * (torch.nan if next(calls) > 6 else 1.0))
     with pytest.raises(Diverged, match=r"the loss is nan at step 7: lower the learning rate; .*\(step 4\)"):
         train(tiny_recipe(), tmp_path / "run")
     monkeypatch.undo()

@@ -1,8 +1,8 @@
 """What the Gaussian picture predicts of a layer's logits, beside the same moments of logits that were looked at.
 
 q R_delta k^T has the mean, variance, skewness and kurtosis that `distributions.bilinear` gives for jointly Gaussian q
-and k; over positions and distances together it is a mixture, each as often as any other. The mean at a position needs no
-Gaussian, nor does the variance for independent pairs: there the first two moments say all. What is put to the test is
+and k; over positions and distances together it is a mixture, each as often as any other. The mean at a position needs
+no Gaussian, nor does the variance for independent pairs: there the first two moments say all. What is tested is
 the variance for tokens with themselves and with neighbors, every kurtosis, and the entropy of attention.
 
 How well predictions agree with measurements over the heads of a layer.

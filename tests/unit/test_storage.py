@@ -1,0 +1,54 @@
+"""Archives: what goes in comes out, the same bytes for the same result, and no code."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import headspan
+from headspan.errors import HeadspanError
+from headspan.frames import nodes_of
+from headspan.storage import json_text, read_archive, without_nan, write_archive
+
+
+def written(nodes: dict[str, xr.Dataset], **header: object) -> bytes:
+    file = io.BytesIO()
+    write_archive(file, nodes, **header)
+    return file.getvalue()
+
+
+def test_a_result_comes_out_as_it_went_in(tmp_path: Path) -> None:
+    nodes = nodes_of(headspan.affinity("demo", pairings="OK", draws=5).data)
+    write_archive(tmp_path / "a.npz", nodes, note="kept")
+    again, header = read_archive(tmp_path / "a.npz")
+    assert header == {"note": "kept"}
+    assert set(again) == set(nodes)
+    for name, node in nodes.items():
+        xr.testing.assert_equal(
+            again[name].drop_vars(["src", "dst", "head"], errors="ignore"),
+            node.drop_vars(["src", "dst", "head"], errors="ignore"),
+        )
+        for key, variable in node.variables.items():
+            assert again[name].variables[key].attrs == variable.attrs
+            assert again[name].variables[key].values.tolist() == pytest.approx(variable.values.tolist(), nan_ok=True)
+
+
+def test_the_same_result_is_the_same_bytes() -> None:
+    node = xr.Dataset({"a": ("x", np.arange(4.0))}, coords={"x": list("abcd")}, attrs={"n": np.int64(3)})
+    assert written({"": node}) == written({"": node.copy(deep=True)})
+
+
+def test_objects_are_refused() -> None:
+    with pytest.raises(HeadspanError, match="the variable '/a' holds Python objects"):
+        written({"": xr.Dataset({"a": ("x", np.array([object()], dtype=object))})})
+    with pytest.raises(HeadspanError, match="an attribute holds a object"):
+        written({"": xr.Dataset(attrs={"a": object()})})
+
+
+def test_json_has_null_for_what_is_no_number() -> None:
+    assert without_nan({"a": [np.float64("nan"), np.int64(2)], "b": (float("inf"),)}) == {"a": [None, 2], "b": [None]}
+    assert '"a": null' in json_text({"a": float("nan")})

@@ -23,7 +23,6 @@ from pathlib import Path
 import plotly.graph_objects as go
 import plotly.io as pio
 import torch
-from headspan.figures import figures_of
 from PIL import Image
 
 import headspan
@@ -56,7 +55,7 @@ def minilm() -> str:
 
 
 def renamed(drawn: Mapping[str, go.Figure], **names: str) -> Figures:
-    """Of a lens's figures those that are wanted: file name -> title in `figures_of`."""
+    """Of a lens's figures those that are wanted: file name -> name among them."""
     return {name.replace("_", "-"): drawn[title] for name, title in names.items()}
 
 
@@ -143,30 +142,26 @@ def running() -> Figures:
 
 
 def validate() -> Figures:
-    """Geometry against behaviour on stories260K."""
-    from headspan.lenses import validate
-    from headspan.lenses.validate.figures import cause_scatter, distance_scatter
-    from headspan.runtime import open_runnable
-
-    result = validate.compute(open_runnable(model(STORIES)))
-    return {"validate-distance": distance_scatter(result), "validate-cause": cause_scatter(result)}
+    """Geometry against behavior on stories260K."""
+    return renamed(
+        headspan.validate(model(STORIES)).figures,
+        validate_distance="Distance against behavior",
+        validate_cause="Affinity against causal effect",
+    )
 
 
 def gaussian() -> Figures:
     """The Gaussian picture on MiniLM; softmax along great circles; tokens under attention layers."""
     from headspan.distributions import entropy_study, path_study, random_layers, token_course
     from headspan.ledger.figures import divergence_along_paths, entropy_over_variance, token_courses
-    from headspan.lenses import gaussian
-    from headspan.lenses.gaussian.figures import entropy_figure, spread_figure
 
-    result = gaussian.compute(headspan.open(minilm()).heads())
+    drawn = headspan.gaussian(minilm()).figures
     draws = torch.Generator().manual_seed(0)
     tokens = torch.randn(4, 64, 64, generator=draws, dtype=torch.float64)
     layers = random_layers(64, 12, draws)
     courses = {f"skip weight {1 - beta:g}": token_course(tokens, layers, beta, norm=True) for beta in (1.0, 0.5, 0.1)}
     return {
-        "gaussian-entropy": entropy_figure(result),
-        "gaussian-spread": spread_figure(result),
+        **renamed(drawn, gaussian_entropy="Entropy of attention", gaussian_spread="Spread of logits"),
         "softmax-paths": divergence_along_paths([path_study(100, radius) for radius in (1.0, math.sqrt(100))]),
         "softmax-entropy": entropy_over_variance(entropy_study()),
         "softmax-mixing": token_courses(courses),
@@ -175,13 +170,14 @@ def gaussian() -> Figures:
 
 def lab() -> Figures:
     """One run of the preset `default`, seed 0, with its perturbations: some minutes of training."""
+    from headspan.lab.figures import figures
     from headspan.lab.recipe import preset
     from headspan.lab.session import run_once
     from headspan.lab.study import study
 
     with tempfile.TemporaryDirectory() as folder:
         run_once(preset("default").with_settings(seed=0), Path(folder) / "run")
-        drawn = figures_of("lab", study(Path(folder) / "run"))
+        drawn = figures(study(Path(folder) / "run"))
     return renamed(
         drawn,
         lab_learning="Learning curves",

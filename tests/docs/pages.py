@@ -92,8 +92,8 @@ def commands(page: str) -> Iterator[tuple[list[str], str]]:
 
 
 def answer_of(arguments: list[str]) -> str:
-    """What the command prints, on a terminal of 80 columns."""
-    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, catch_exceptions=False)
+    """What the command prints, on a terminal of 100 columns."""
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"}, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -14,6 +14,9 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
+import headspan
+from headspan.lenses.catalog import lenses
+from headspan.result import Lens
 from tests.docs.pages import DOCS
 
 pytestmark = pytest.mark.slow
@@ -29,10 +32,9 @@ PACKAGES = (
     "headspan.runtime",
     "headspan.runtime.interventions",
     "headspan.lenses",
-    *(f"headspan.lenses.{name}" for name in ("affinity", "attention", "detect", "gaussian", "intervene")),
-    *(f"headspan.lenses.{name}" for name in ("compare", "drift", "positions", "similarity", "spectra", "validate")),
-    "headspan.figures",
-    "headspan.findings",
+    "headspan.statistics",
+    "headspan.explorer",
+    "headspan.lab",
     "headspan.ledger",
     "headspan.sweeps",
 )
@@ -89,14 +91,24 @@ def test_nothing_is_loaded_from_elsewhere(built: Path) -> None:
         assert not {url for url in Links(page).loaded if url.startswith(("http:", "https:", "//"))}, page.name
 
 
+@pytest.mark.parametrize("lens", lenses().values(), ids=lambda lens: lens.name)
+def test_every_variable_of_a_lens_is_in_its_reference(built: Path, lens: Lens) -> None:
+    page = (built / "reference" / "lenses.html").read_text(encoding="utf-8")
+    section = page.partition(f'id="lens-{lens.name}"')[2].partition('id="lens-')[0]
+    assert f"headspan.{lens.name}" in section
+    for variables in lens.schema.nodes.values():
+        for variable in variables:
+            assert f">{variable.name}<" in section, f"{lens.name}: {variable.name}"
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_public_name_is_in_the_reference(built: Path, package: str) -> None:
     head, _, packed = (built / "objects.inv").read_bytes().partition(b"zlib.\n")
     assert b"headspan" in head
     documented = {line.split()[0] for line in zlib.decompress(packed).decode().splitlines()}
-    module, front = import_module(package), import_module("headspan")
-    offered_in_front = {id(getattr(front, name)) for name in front.__all__}
-    for name in module.__all__:
+    module = import_module(package)
+    offered_in_front = {id(getattr(headspan, name)) for name in dir(headspan)}
+    for name in getattr(module, "__all__", dir(headspan) if module is headspan else ()):
         found = getattr(module, name)
         own = f"{getattr(found, '__module__', package)}.{getattr(found, '__qualname__', name)}"
         elsewhere = package != "headspan" and id(found) in offered_in_front

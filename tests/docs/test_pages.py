@@ -17,8 +17,20 @@ LENS_PAGES = ("affinity", "similarity", "positions", "spectra", "gaussian", "att
 MOST_BYTES = 3_000_000
 
 
-@pytest.mark.parametrize(("arguments", "answer"), list(commands((DOCS / "quickstart.md").read_text())))
-def test_a_command_of_the_quick_start_answers_as_shown(arguments: list[str], answer: str) -> None:
+README = DOCS.parent / "README.md"
+OLD_NAMES = re.compile(
+    r"\w_chance\b|\b[pq]_value\b|anti-?causal|\bcompute\(|headspan\.lenses import|\bcentred\b|--metric\b|--pairing\b|"
+    r"headspan\.(show|describe|figures|findings)\b|(figures|findings)_of|"
+    r"impossible order|said twice|by chance|beside chance"
+)
+ABOUT_OLD_NAMES = ("renamed.md", "CHANGELOG.md")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [each for page in (README, DOCS / "quickstart.md") for each in commands(page.read_text(encoding="utf-8"))],
+)
+def test_a_command_answers_as_shown(arguments: list[str], answer: str) -> None:
     printed = answer_of(arguments)
     assert agree(answer, printed), printed
 
@@ -65,6 +77,12 @@ def test_the_page_of_a_lens_shows_a_figure_and_says_how_to_read_it(page: str) ->
     text = (DOCS / f"{page}.md").read_text()
     assert "## How to read the figure" in text
     assert "images/" in text
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda path: path.stem)
+def test_a_page_uses_no_name_that_is_gone(page: Path) -> None:
+    if page.name not in ABOUT_OLD_NAMES and "decisions" not in page.parts:
+        assert OLD_NAMES.findall(page.read_text(encoding="utf-8")) == []
 
 
 def test_links_between_pages_lead_somewhere() -> None:

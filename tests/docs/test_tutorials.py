@@ -38,6 +38,12 @@ def test_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
         FAMILIES.pop("my_model", None)
 
 
+def test_code_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page(DOCS.parent / "README.md", {})
+    assert (tmp_path / "report.html").is_file()
+
+
 def test_code_about_a_series_runs_on_a_series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     demo = Path(headspan.demo.__file__).parent / "checkpoint"
     weights = load_file(demo / "model.safetensors")

@@ -48,7 +48,6 @@ MODULES = (
     "document_001",
     "document_002",
     "chapter_2_moments",
-    "chapter_2_information",
     "chapter_2_attention",
     "chapter_4",
     "chapter_5_exponentials",

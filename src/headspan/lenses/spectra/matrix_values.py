@@ -78,7 +78,7 @@ def matrix_values(heads: Heads, wanted: Collection[str], delta: int, memory: int
     for name in TABLES:
         if name in wanted:
             plain.require_room_for(name, budget // 2)
-            table = getattr(plain, name)
+            table = plain.table(name)
             shape = (table.shape[0], table.shape[1])
             found.add(Kind(name, (), *shape, None, (shape,)), singular_values(table, budget // 4))
             del table

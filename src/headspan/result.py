@@ -113,6 +113,14 @@ class Lens:
         return None
 
 
+def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a call to a lens's function, which asks for them first, with `locals()`.
+
+    Everything but the subjects and how they are opened.
+    """
+    return {name: value for name, value in given.items() if name not in ("model", "before", "after", "opening")}
+
+
 class Result:
     """What a lens found: labeled data with its declaration.
 

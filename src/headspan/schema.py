@@ -154,7 +154,7 @@ class Schema:
     arrays: tuple[str, ...] = ()
     """Variables that JSON holds whole, as nested lists: a row for every cell would be too long."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Variables of files of version 1, by their old names; the new name of one that was split along an axis: "{axis}_se"."""
+    """Variables of files of version 1 by their old names; one that was split along an axis becomes "{axis}_se"."""
 
     def declared(self, node: str) -> dict[str, Variable]:
         """Every variable that a node may hold, derived ones included, by name."""

@@ -45,22 +45,24 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         return
     if not seconds > 0:
         raise ArgumentError(f"time_limit = {seconds} leaves no time; give seconds above 0")
-    lock, finished, worker = threading.Lock(), False, threading.get_ident()
+    lock, finished, worker = threading.Lock(), False, ctypes.c_ulong(threading.get_ident())
+    ask = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
     def expire() -> None:
         with lock:
             if not finished:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker), ctypes.py_object(_Expired))
+                ask(worker, ctypes.py_object(_Expired))
 
     timer = threading.Timer(seconds, expire)
     timer.daemon = True
     timer.start()
     try:
-        yield
-        with lock:
-            finished = True
+        try:
+            yield
+        finally:
+            timer.cancel()
+            with lock:
+                finished = True
+                ask(worker, None)  # whatever was asked for and has not been raised yet comes too late
     except _Expired as problem:
         raise TimeLimit(f"stopped after {seconds:g} s, its time limit") from problem
-    finally:
-        finished = True
-        timer.cancel()

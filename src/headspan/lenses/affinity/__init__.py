@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from headspan.dims import ATTENTION, COMPOSING, parse_pairings
 from headspan.errors import ArgumentError
 from headspan.lenses.affinity.schema import ALGORITHMS, COMPOSITION, KERNEL, METRICS, NULLS, chosen_metrics
-from headspan.result import Lens
+from headspan.result import Lens, arguments
 
 if TYPE_CHECKING:
     from headspan.lenses.run import Opening
@@ -97,9 +97,10 @@ def affinity(
     >>> round(float(result["OK"].projection_kernel.sel(src="L0H3", dst="L1H6")), 2)
     8.58
     """
+    options = arguments(locals())
     from headspan.lenses.run import run
 
-    chosen = chosen_metrics(metrics)
+    chosen = options["metrics"] = chosen_metrics(metrics)
     wanted = check_choices(pairings, chosen, null, algorithm, labels)
     if top < 1 or not 0 < confidence < 1 or not (width is None or width >= 2) or draws < 1:
         raise ArgumentError(
@@ -110,23 +111,6 @@ def affinity(
         obstacle = sketch_obstacle(wanted, chosen, null, labels, robustness or sensitivity, delta)
         if obstacle is not None:
             raise ArgumentError(f"algorithm='sketch' (--sketch) finds pairs by the projection kernel: {obstacle}")
-    options = {
-        "pairings": pairings,
-        "metrics": chosen,
-        "null": null,
-        "labels": labels,
-        "robustness": robustness,
-        "sensitivity": sensitivity,
-        "algorithm": algorithm,
-        "top": top,
-        "confidence": confidence,
-        "width": width,
-        "delta": delta,
-        "tolerance": tolerance,
-        "seed": seed,
-        "draws": draws,
-        "memory": memory,
-    }
     return run(LENS, [model], options, opening)
 
 

@@ -126,7 +126,13 @@ HUB_VARIABLES = (
         optional=True,
     ),
     Variable(
-        "hub_rank", ("head",), "rank among the hubs, 1 the strongest", card="Hub rank", of="n_ranked", optional=True
+        "hub_rank",
+        ("head",),
+        "rank among the hubs, 1 the strongest",
+        range="at least 1",
+        card="Hub rank",
+        of="n_ranked",
+        optional=True,
     ),
     Variable(
         "inlet",

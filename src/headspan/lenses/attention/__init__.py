@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from headspan.dims import ATTENTION
 from headspan.errors import ArgumentError
-from headspan.result import Lens
+from headspan.result import Lens, arguments
 
 if TYPE_CHECKING:
     from headspan.lenses.run import Opening
@@ -90,6 +90,7 @@ def attention(
     >>> round(float(result["previous_mass"].sel(head="L0H3")), 2)
     0.68
     """
+    options = arguments(locals())
     from headspan.lenses.run import run
 
     check_choices(level=level, pooling=pooling, special=special, permutations=permutations)
@@ -98,23 +99,8 @@ def attention(
             raise ArgumentError("prompt and few_shot were both given; give one of them")
         from headspan.lenses.attention.shots import read_pairs
 
-        pairs = read_pairs(few_shot)
-    options = {
-        "prompt": prompt,
-        "few_shot": None if few_shot is None else pairs,
-        "shots": shots,
-        "targets": listed(targets),
-        "template": template,
-        "length": length,
-        "temperature": temperature,
-        "level": level,
-        "pooling": pooling,
-        "special": special,
-        "words": None if words is None else listed(words),
-        "truncate": truncate,
-        "permutations": permutations,
-        "seed": seed,
-    }
+        options["few_shot"] = read_pairs(few_shot)
+    options |= {"targets": listed(targets), "words": None if words is None else listed(words)}
     return run(LENS, [model], options, opening)
 
 

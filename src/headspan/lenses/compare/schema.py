@@ -29,9 +29,12 @@ PER_HEAD = "_head"
 """Ending of kinds of matrices whose spectra are in the drift."""
 
 
+EDGE_NULL = "The null that the attribute `null` names, as in affinity."
+
+
 def _wiring() -> Iterator[Variable]:
     for name in ("before", "after"):
-        yield Variable(f"kernel_{name}", PAIR, f"projection kernel {name}", "[0, d_head]", derived=("q",))
+        yield Variable(f"kernel_{name}", PAIR, f"projection kernel {name}", "[0, d_head]", EDGE_NULL, derived=("q",))
         yield Variable(f"edge_{name}", PAIR, f"whether the pair is an edge {name}", "true or false")
     yield Variable(
         "change",

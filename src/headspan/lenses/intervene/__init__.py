@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from headspan.dims import ATTENTION
-from headspan.result import Lens
+from headspan.result import Lens, arguments
 
 if TYPE_CHECKING:
     from headspan.lenses.intervene.settings import Setting
     from headspan.lenses.run import Opening
     from headspan.result import Result
 
+RUN = ("prompt", "settings", "length", "truncate", "seed")
+"""Options that say what is run, not what is changed."""
 LENS = Lens(
     name="intervene",
     title="What happens when weights change",
@@ -99,24 +101,9 @@ def intervene(
     >>> result["setting"].values.tolist()
     ['unmodified', 'alpha 2']
     """
+    options = arguments(locals())
     from headspan.lenses.intervene.settings import Changes
     from headspan.lenses.run import run
 
-    changes: dict[str, Any] = {
-        "scale_qk": scale_qk,
-        "alphas": alphas,
-        "rank_qk": rank_qk,
-        "flatten_qk": flatten_qk,
-        "rotate_qk": rotate_qk,
-        "randomize": randomize,
-        "randomize_attention": randomize_attention,
-        "ablate_head": ablate_head,
-        "mean": mean,
-        "ablate_subspace": ablate_subspace,
-        "swap": swap,
-        "heads": heads,
-        "together": together,
-    }
-    Changes(**changes)
-    options = {"settings": settings, "length": length, "truncate": truncate, "seed": seed}
-    return run(LENS, [model], {"prompt": prompt, **options, **changes}, opening)
+    Changes(**{name: value for name, value in options.items() if name not in RUN})
+    return run(LENS, [model], options, opening)

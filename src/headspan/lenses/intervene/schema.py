@@ -65,8 +65,8 @@ SCHEMA = Schema(
                 text="Singular values of queries and keys are multiplied by alpha, so logits by its square.",
             ),
             Variable("perplexity", ("setting",), "perplexity of the prompt", "at least 1; NaN for an encoder"),
-            Variable("continuation", ("setting",), "what the model writes after the prompt"),
-            Variable("notes", ("setting",), "what could not be changed plainly"),
+            Variable("continuation", ("setting",), "what the model writes after the prompt", "text"),
+            Variable("notes", ("setting",), "what could not be changed plainly", "text"),
         )
     },
     tables=(

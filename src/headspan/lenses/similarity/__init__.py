@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from headspan.errors import ArgumentError
 from headspan.lenses.similarity.schema import DISTANCES, SPACES
-from headspan.result import Lens
+from headspan.result import Lens, arguments
 
 if TYPE_CHECKING:
     from headspan.lenses.run import Opening
@@ -86,6 +86,7 @@ def similarity(
     >>> found["distance"].sizes["src"]
     16
     """
+    options = arguments(locals())
     from headspan.lenses.run import run
 
     for name, chosen, known in (("space", space, SPACES), ("distance", distance, DISTANCES)):
@@ -93,17 +94,4 @@ def similarity(
             raise ArgumentError(f"{name}={chosen!r} is unknown; it is one of {', '.join(known)}")
     if samples < 1:
         raise ArgumentError(f"samples={samples} is out of range; it is at least 1")
-    options = {
-        "space": space,
-        "distance": distance,
-        "across_layers": across_layers,
-        "seed": seed,
-        "tolerance": tolerance,
-        "angle_tolerance": angle_tolerance,
-        "qk_rank": qk_rank,
-        "sample_head": sample_head,
-        "samples": samples,
-        "maps": maps,
-        "memory": memory,
-    }
     return run(LENS, [model], options, opening)

@@ -11,7 +11,14 @@ from headspan._version import __version__
 from headspan.errors import HeadspanError
 from headspan.statistics.change_points import WALKS
 from headspan.sweeps.contents import open_store
-from headspan.sweeps.course.curves import Axis, curve_dataset, drift_summary, lens_curves, spectra_summary, step_changes
+from headspan.sweeps.course.curves import (
+    Axis,
+    curve_dataset,
+    lens_curves,
+    matrix_summary,
+    movement_summary,
+    step_changes,
+)
 from headspan.sweeps.course.wiring import wiring_edges
 
 FACTS = ("source", "revision", "content_hash", "identical_to")
@@ -31,7 +38,7 @@ def evolution(store: str | Path | xr.DataTree, *, walks: int = WALKS) -> xr.Data
     -------
     DataTree
         One node per model with at least two steps; below it `checkpoints`, `quantities` (every lens's curves with their
-        change points), `wiring`, `drift`, `spectra`, as far as their lenses were swept.
+        change points), `wiring`, `movement`, `matrices`, as far as their lenses were swept.
     """
     opened = store if isinstance(store, xr.DataTree) else open_store(store)
     attributes = {"lens": "evolution", "store": str(opened.attrs.get("store", "")), "headspan_version": __version__}
@@ -46,8 +53,8 @@ def evolution(store: str | Path | xr.DataTree, *, walks: int = WALKS) -> xr.Data
         nodes[f"{place}/quantities"] = _quantities(trees, model, steps, walks)
         parts = {
             "wiring": wiring_edges(trees, model, walks),
-            "drift": drift_summary(trees, model),
-            "spectra": spectra_summary(trees, model),
+            "movement": movement_summary(trees, model),
+            "matrices": matrix_summary(trees, model),
         }
         nodes |= {f"{place}/{name}": part.assign_attrs(axis) for name, part in parts.items() if part is not None}
     if len(nodes) == 1:

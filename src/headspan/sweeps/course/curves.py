@@ -194,7 +194,7 @@ def tree_with_table(trees: xr.DataTree, name: str, key: str, subjects: int = 1) 
     return None
 
 
-def drift_summary(trees: xr.DataTree, model: str) -> xr.Dataset | None:
+def movement_summary(trees: xr.DataTree, model: str) -> xr.Dataset | None:
     """Medians over heads of how far subspaces moved since the step before, [role, step]; None without such a lens.
 
     `grassmann` in [0, sqrt(r) pi/2] beside `grassmann_null`, what a random change of the same size does, and
@@ -224,7 +224,7 @@ def drift_summary(trees: xr.DataTree, model: str) -> xr.Dataset | None:
     )
 
 
-def spectra_summary(trees: xr.DataTree, model: str) -> xr.Dataset | None:
+def matrix_summary(trees: xr.DataTree, model: str) -> xr.Dataset | None:
     """What sums up spectra, means over layers and heads with their nulls, [kind, step]; None without such a lens."""
     tree = tree_with_table(trees, "matrices", "matrix")
     if tree is None:

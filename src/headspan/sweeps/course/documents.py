@@ -30,7 +30,7 @@ METHOD = (
 
 
 def document(result: xr.DataTree, found: Sequence[Finding] = ()) -> dict[str, Any]:
-    """What `headspan evolution --json` prints: change points, edges, drift and spectra of every model."""
+    """What `headspan evolution --json` prints: change points, edges, movement of heads and spectra of every model."""
     plain: dict[str, Any] = without_nan(
         {
             "schema": "headspan.evolution/2",
@@ -53,7 +53,7 @@ def _model(node: xr.DataTree) -> dict[str, Any]:
     }
     if "wiring" in node.children:
         described["edges"] = _rows(node["wiring"].to_dataset(), (*EDGE, *POINT))
-    for name in ("drift", "spectra"):
+    for name in ("movement", "matrices"):
         if name in node.children:
             numbers = node[name].to_dataset()
             described[name] = {str(key): values.values.tolist() for key, values in numbers.variables.items()}

@@ -37,10 +37,10 @@ def _of_model(node: xr.DataTree) -> dict[str, go.Figure]:
         drawn["When quantities change"] = changes(quantities)
     if "wiring" in node.children and (node["wiring"]["n_edges"] > 0).any():
         drawn["Wiring over training"] = edges(node["wiring"].to_dataset())
-    if "drift" in node.children:
-        drawn["Drift between steps"] = drift(node["drift"].to_dataset())
-    if "spectra" in node.children:
-        drawn["Spectra over training"] = spectra(node["spectra"].to_dataset())
+    if "movement" in node.children:
+        drawn["Drift between steps"] = drift(node["movement"].to_dataset())
+    if "matrices" in node.children:
+        drawn["Spectra over training"] = spectra(node["matrices"].to_dataset())
     return drawn
 
 

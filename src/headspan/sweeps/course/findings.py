@@ -105,9 +105,9 @@ def _edges(node: xr.DataTree, of: str) -> Iterator[Finding]:
 
 
 def _drift(node: xr.DataTree, of: str) -> Iterator[Finding]:
-    if "drift" not in node.children:
+    if "movement" not in node.children:
         return
-    table = node["drift"].to_dataset()
+    table = node["movement"].to_dataset()
     turned = table["grassmann"].mean("role").values
     if not np.isfinite(turned).any():
         return

@@ -47,7 +47,7 @@ def main() -> None:
             """The model with an empty cache."""
             use_hub(server, next(homes), patch)
             patch.setattr(patience, "PATIENCE", Patience())
-            return headspan.open("org/seven")
+            return headspan.open("org/seven").checkpoint
 
         checkpoint = opened()
         _transferred(server, checkpoint)

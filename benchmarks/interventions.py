@@ -11,9 +11,9 @@ import time
 
 import torch
 
+import headspan
 from benchmarks.measure import models_folder, ratio
 from headspan.dims import HeadLabel
-from headspan.lenses import validate
 from headspan.runtime import RunnableModel, forward, open_runnable
 from headspan.runtime.interventions import HeadSpectra, ScaledLogits, intervened
 from headspan.runtime.interventions.ablation import reading_matrix
@@ -39,7 +39,7 @@ def main() -> None:
     ours, bare, share = ratio(lambda: _scaled(model), lambda: forward(model, tokens))
     print(f"a scaling and its undoing / a run of 4 x 128 tokens: {1e3 * ours:.1f} / {1e3 * bare:.1f} ms = {share:.2f}")
     start = time.perf_counter()
-    validate.compute(model)
+    headspan.validate(model)
     print(f"validate: {time.perf_counter() - start:.0f} s (target <= {VALIDATE_SECONDS})")
 
 

@@ -95,9 +95,8 @@ def timed(store: TimedStore) -> Iterator[Spent]:
 
 def synthetic_heads(text: str | Mapping[str, object], layers: int | None = None) -> tuple[Heads, TimedStore]:
     """Heads of a synthetic model in float32, and the store that times the making of them."""
-    checkpoint = (
-        headspan.open(f"synthetic:{text}") if isinstance(text, str) else headspan.synthetic(text, layers=layers)
-    )
+    made = f"synthetic:{text}" if isinstance(text, str) else headspan.synthetic(text, layers=layers)
+    checkpoint = headspan.open(made).checkpoint
     store = TimedStore(checkpoint.store)
     return replace(checkpoint, store=store).heads().to("float32"), store
 

@@ -16,7 +16,7 @@ from headspan.theme import BLUE, ORANGE, PURPLE, styled
 if TYPE_CHECKING:
     from benchmarks.scale import Fit
 
-COLOURS = {"gram": ORANGE, "projector": BLUE, "sketch": PURPLE}
+COLORS = {"gram": ORANGE, "projector": BLUE, "sketch": PURPLE}
 LARGER = ("gpt2", "mistral-7b", "llama-70b")
 
 
@@ -37,7 +37,7 @@ def write_figure(fits: Sequence[Fit], folder: str) -> None:
     """Draw `scale.svg` and print the predictions as rows of a table."""
     rows, figure = predictions(fits), go.Figure()
     for fit in fits:
-        colour = COLOURS[fit.algorithm]
+        colour = COLORS[fit.algorithm]
         own = [
             (name, operations, seconds) for name, algorithm, operations, seconds in rows if algorithm == fit.algorithm
         ]

@@ -52,7 +52,7 @@ def test_inspecting_a_model_on_the_hub_does_not_load_torch(folder: Path, hub: Hu
 
 @pytest.mark.parametrize("piped", [False, True], ids=["terminal", "pipe"])
 def test_a_bar_is_drawn_on_a_terminal_only(piped: bool, folder: Path, hub: HubServer, tmp_path: Path) -> None:
-    program = "import headspan; assert open_checkpoint('org/tiny').heads().W_E.shape == (6000, 192)"
+    program = "import headspan; assert headspan.open('org/tiny').heads().W_E.shape == (6000, 192)"
     ours, theirs = os.openpty()
     done = subprocess.run(
         [sys.executable, "-c", program],

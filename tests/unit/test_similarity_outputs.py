@@ -165,7 +165,7 @@ def test_figures_show_the_numbers_of_the_result(result: headspan.Result) -> None
 
 def test_figures_mark_the_null_and_say_that_grouped_heads_are_near_by_construction(grouped: headspan.Result) -> None:
     figure = grouped.figures["Distances within layers"]
-    assert any("chance" in text for text in figure.layout.coloraxis.colorbar.ticktext)
+    assert any("expected" in text for text in figure.layout.coloraxis.colorbar.ticktext)
     assert "share a key" in figure.layout.title.subtitle.text
 
 

@@ -104,7 +104,7 @@ def test_a_checkpoint_opens_where_transformers_is_absent(tmp_path: Path) -> None
     save_model(model_of({}), tmp_path)
     code = (
         "import sys; sys.modules['transformers'] = None\n"
-        f"import headspan; print(tuple(open_checkpoint({str(tmp_path)!r}).heads().W_Q.shape))"
+        f"import headspan; print(tuple(headspan.open({str(tmp_path)!r}).heads().W_Q.shape))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "(2, 1, 16, 16)"

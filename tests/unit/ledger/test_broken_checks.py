@@ -16,8 +16,8 @@ from headspan.ledger import Claim, all_claims, examine
 from headspan.ledger.claim import MODULES
 
 FEW = {
-    ("chapter_2_information", "kl_divergence"): "2.2d",
-    ("chapter_2_information", "mutual_information"): "2.2i",
+    ("chapter_2_moments", "kl_divergence"): "2.2d",
+    ("chapter_2_moments", "mutual_information"): "2.2i",
     ("chapter_4", "entropy_change"): "4.2.2a",
     ("chapter_5_exponentials", "lognormal_mean"): "5.1a",
     ("chapter_5_exponentials", "sphere_ratio_mean"): "5.3.1a",
@@ -32,7 +32,7 @@ UNSEEN = {
     ("chapter_7", "random_layers"): "draws weights; tokens collapse at these scales too",
     ("chapter_7", "random_pattern"): "draws a pattern, whose rank has no scale",
     ("chapter_6_scores", "random_singular_values"): "draws weights; the claim is a bound",
-    ("chapter_2_information", "sample_moments"): "information has no scale",
+    ("chapter_2_moments", "sample_moments"): "information has no scale",
     ("chapter_4", "sample_moments"): "rank and information have no scale",
     ("chapter_2_attention", "singular_vector_bound"): "Wedin's bound is far from reached",
     ("chapter_7", "layer_states"): "cosines have no scale",

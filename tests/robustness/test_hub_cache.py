@@ -80,7 +80,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
 def test_two_processes_at_once_do_not_spoil_the_cache(folder: Path, hub: HubServer, tmp_path: Path) -> None:
     program = (
         "import hashlib, headspan\n"
-        "heads = open_checkpoint('org/tiny').heads()\n"
+        "heads = headspan.open('org/tiny').heads()\n"
         "content = b''.join(w.numpy().tobytes() for w in (heads.W_Q, heads.W_K, heads.W_V, heads.W_O, heads.W_E))\n"
         "print(hashlib.sha256(content).hexdigest())"
     )

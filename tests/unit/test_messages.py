@@ -149,7 +149,7 @@ def planted(angles: list[float]) -> RunnableModel:
 
 def effects_of(model: RunnableModel, pairs: list[Pair]) -> dict[str, dict[str, float]]:
     table = causal_effects(forward(model, TOKENS), pairs, 3, 0, lambda name: None)
-    rows: dict[str, dict[str, float]] = {f"{row['source']}-{row['target']}": row for row in table.to_dict("records")}
+    rows: dict[str, dict[str, float]] = {f"{row['src']}-{row['dst']}": row for row in table.to_dict("records")}
     return rows
 
 

@@ -23,6 +23,9 @@ from headspan.explorer.store import Store
 from headspan.frames import axis_columns, nodes_of, spread
 from headspan.result import Result
 
+UNDER_NULL = ("null", "p", "q")
+"""What a page keeps of every null; the rest is that of the first."""
+
 
 @dataclass(frozen=True)
 class PageTable:
@@ -73,7 +76,7 @@ def pairs_result(results: Mapping[str, Result]) -> Result | None:
 
 
 def pair_table(result: Result, most: int | None = None) -> pd.DataFrame:
-    """Every pair of OQ, OK and OV with its scores, their expected values, and p and q under every null.
+    """Every pair of OQ, OK and OV with its scores, and their expected value, p and q under every null.
 
     Parameters
     ----------
@@ -82,15 +85,15 @@ def pair_table(result: Result, most: int | None = None) -> pd.DataFrame:
     most
         Of how many pairs at most: equally many of each pairing, the strongest by any score.
     """
-    nulls = _nulls(result)
+    nulls = nulls_of(result)
     rows = result.table()
     for null in nulls:
         other = result.table(null=null)
         for metric in result.lens.schema.metrics:
-            for part in ("p", "q"):
+            for part in UNDER_NULL:
                 if f"{metric}_{part}" in other:
                     rows[f"{metric}_{part}_{null}"] = other[f"{metric}_{part}"]
-    dropped = [f"{metric}_{part}" for metric in result.lens.schema.metrics for part in ("p", "q")] if nulls else []
+    dropped = [f"{metric}_{part}" for metric in result.lens.schema.metrics for part in UNDER_NULL] if nulls else []
     rows = rows[rows["pairing"].isin(COMPOSING)].drop(columns=dropped, errors="ignore")
     if most is None:
         return rows.reset_index(drop=True)
@@ -101,7 +104,8 @@ def pair_table(result: Result, most: int | None = None) -> pd.DataFrame:
     return rows[chosen].reset_index(drop=True)
 
 
-def _nulls(result: Result) -> list[str]:
+def nulls_of(result: Result) -> list[str]:
+    """The nulls of a result with several, the one shown first."""
     nodes = nodes_of(result.data).values()
     return next(([str(name) for name in node["null"].values] for node in nodes if "null" in node.dims), [])
 

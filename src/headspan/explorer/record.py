@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headspan.explorer.page_tables import PageTable, pair_table, pairs_result, table_record
+from headspan.explorer.page_tables import PageTable, nulls_of, pair_table, pairs_result, table_record
 from headspan.explorer.store import Store
 from headspan.heads import Heads
 from headspan.lenses.overview import Curve, card_curves, card_facts, head_table
@@ -91,6 +91,7 @@ def _pairs(data: PageData) -> tuple[dict[str, Any] | None, list[PageTable]]:
         "lens": result.lens.name,
         "pairings": pairings,
         "metrics": {name: declared[name].long_name for name in metrics},
+        "nulls": nulls_of(result),
         "whole": most is None,
     }
     return record, [PageTable("pairs", title, rows)]

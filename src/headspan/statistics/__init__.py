@@ -32,6 +32,7 @@ from headspan.statistics.tails import (
     tw_upper_tail,
     z_score,
 )
+from headspan.statistics.two_way_fit import TwoWay, two_way
 
 __all__ = [
     "NONE",
@@ -39,6 +40,7 @@ __all__ = [
     "TW_SD",
     "ChangePoint",
     "DirectionTest",
+    "TwoWay",
     "bootstrap_mean_interval",
     "change_point",
     "change_points",
@@ -68,5 +70,6 @@ __all__ = [
     "tw_center_scale",
     "tw_log_upper_tail",
     "tw_upper_tail",
+    "two_way",
     "z_score",
 ]

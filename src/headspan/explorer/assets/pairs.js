@@ -31,11 +31,21 @@ headspan.pairs = (() => {
 
   function pair(i, metric) {
     const value = (suffix) => column(`${metric}_${suffix}`)?.at(i) ?? NaN;
+    const nulls = about.nulls.map((name) => (
+      {name, expected: value(`null_${name}`), p: value(`p_${name}`), q: value(`q_${name}`)})).filter((one) => !Number.isNaN(one.p));
+    const {expected, q} = nulls[0] ?? {expected: NaN, q: NaN};
     return {
       row: i, src: src.at(i), dst: dst.at(i), pairing: pairing.at(i), score: score[metric].at(i),
-      expected: value("null"), p: value("p_haar"), q: value("q_haar"),
-      pOrder: value("p_reverse"), qOrder: value("q_reverse"),
+      expected, q, nulls, tier: tier(value),
     };
+  }
+
+  /* Whether a pair is strong, stands out or is background, as lenses/affinity/wiring.py says; empty where no null tells. */
+  const graphNull = ["two-way", "reverse"].find((name) => about.nulls.includes(name));
+  function tier(value) {
+    if (!graphNull) return "";
+    if (value("mirror_fdr") <= 0.1) return "strong";
+    return value(`q_${graphNull}`) < 0.05 ? "stands out" : "background";
   }
 
   /* Of the rows that `wanted` takes, the `count` strongest by the metric, strongest first. */
@@ -48,14 +58,14 @@ headspan.pairs = (() => {
     return found.slice(0, count).map((i) => pair(i, view.metric));
   }
 
-  /* Scores through one pairing, and all pairs with what is above the expected value, among those that the filters leave. */
+  /* Scores through one pairing, and all pairs with what is above random subspaces, among those that the filters leave. */
   function* scores(name, metric, view) {
     for (let i = 0; i < length; i++)
       if (pairing.at(i) === name && kept(i, view) && !Number.isNaN(score[metric].at(i))) yield score[metric].at(i);
   }
 
   function* excesses(metric, view) {
-    const expected = column(`${metric}_null`);
+    const expected = column(`${metric}_null_haar`);
     for (let i = 0; i < length; i++)
       if (kept(i, view) && !Number.isNaN(score[metric].at(i)))
         yield {src: src.at(i), dst: dst.at(i), pairing: pairing.at(i), excess: score[metric].at(i) - expected.at(i)};

@@ -39,7 +39,7 @@ headspan.panel = (() => {
       make("td", {class: "score"}, make("i", {class: edge.pairing, style: `width: ${(100 * edge.score) / most}%`}),
         make("b", {style: `left: ${(100 * edge.expected) / most}%`, title: `expected ${number(edge.expected)}`})),
       make("td", {class: "value"}, number(edge.score)),
-      make("td", {class: "p", title: `random subspaces ${p(edge.p)}`}, p(Number.isNaN(edge.qOrder) ? edge.q : edge.qOrder, "q")));
+      make("td", {class: "p", title: edge.nulls.map(headspan.words.against).join("; ")}, p(edge.q, "q")));
     return part(title, make("table", {class: "partners"},
       make("thead", {class: "unseen"}, make("tr", {}, ["head", "through", "against the null", "score", "q-value"].map((name) => make("th", {}, name)))),
       make("tbody", {}, edges.map(line))));
@@ -51,7 +51,8 @@ headspan.panel = (() => {
     const outOf = headspan.pairs.strongest(view, SHOWN, headspan.pairs.outOf(label));
     const most = Math.max(...[...into, ...outOf].map((edge) => edge.score), 0) || 1;
     const name = headspan.words.metricNames[view.metric];
-    const note = `${name[0].toUpperCase()}${name.slice(1)}; the tick is the value expected under the null; q under the reverse-order null.`;
+    const first = headspan.words.nullNames[headspan.record.pairs.nulls[0]];
+    const note = `${name[0].toUpperCase()}${name.slice(1)}; the tick is the expected value, q its false-discovery rate (${first}).`;
     const {kv} = headspan.labels.read(label);
     return [partners("Strongest inlets", into, "src", most),
       kv ? null : partners("Strongest outlets", outOf, "dst", most),
@@ -63,9 +64,8 @@ headspan.panel = (() => {
     const found = headspan.pairs.strongest({...view, min: null, pairings: headspan.pairs.pairings, layers: [0, Infinity]},
       6, headspan.pairs.between(label, other));
     const line = (edge) => make("p", {}, make("span", {class: `pairing ${edge.pairing}`}, edge.pairing),
-      ` ${edge.src} → ${edge.dst}: ${number(edge.score, 4)}, expected ${number(edge.expected)}. `,
-      make("span", {class: "quiet"}, [`random subspaces ${p(edge.p)}`, p(edge.pOrder) && `reverse-order null ${p(edge.pOrder)}`]
-        .filter(Boolean).join("; ") + "."));
+      ` ${edge.src} → ${edge.dst}: ${number(edge.score, 4)}${edge.tier && ` (${edge.tier})`}. `,
+      make("span", {class: "quiet"}, edge.nulls.map(headspan.words.against).join("; ") + "."));
     return make("section", {class: "pair"}, make("h3", {}, "With ", headLink(other)),
       found.length ? found.map(line) : make("p", {class: "quiet"}, "This pair is not among those the page carries."));
   }

@@ -4,6 +4,9 @@
 headspan.wiring = (() => {
   const TOP = 20, OWN = 8, POINTS = 17, DROP = 0.42;
   const BOWS = [-0.09, 0.05, 0.13];
+  /* Width and opacity by tier, weakest and strongest; the score decides within. */
+  const LINES = {"": [[1.2, 4.5], [0.55, 0.95]], strong: [[2.8, 4.5], [0.9, 0.95]], "stands out": [[1.2, 2.2], [0.6, 0.75]],
+    background: [[1, 1.2], [0.3, 0.35]]};
   const {layers, heads, kv_heads: kvHeads} = headspan.record.heads;
 
   function places() {
@@ -34,19 +37,21 @@ headspan.wiring = (() => {
     return [...stops, edge].map(at);
   }
 
-  function arrow(edge, place, strength, faint, about) {
+  function arrow(edge, place, strength, {faint, off}, about) {
     const tip = 8 + 5 * strength;
+    const [width, opacity] = LINES[edge.tier].map(([low, high]) => low + strength * (high - low));
     const line = curve(where.get(edge.src), where.get(edge.dst), BOWS[place % 3], about.pixels,
       about.busy.has(edge.dst) ? about.dot / 2 : about.dot / 8 + 2, tip);
     const color = about.colors[edge.pairing];
     return {
       type: "scatter", mode: "lines+markers", x: line.map((p) => p[0]), y: line.map((p) => p[1]),
-      line: {color: color, width: 1.2 + 3.3 * strength, simplify: false,
+      line: {color: color, width, simplify: false,
         backoff: [...Array(line.length - 1).fill(0), tip / 2]},
       marker: {symbol: "arrow", size: [...Array(line.length - 1).fill(0), tip], angleref: "previous", color: color,
         line: {width: 0}},
-      opacity: faint ? 0.13 : 0.55 + 0.4 * strength,
-      meta: {pairing: edge.pairing, src: edge.src, dst: edge.dst}, legendgroup: edge.pairing, showlegend: false,
+      opacity: faint ? 0.13 : opacity, visible: off ? "legendonly" : true,
+      meta: {pairing: edge.pairing, src: edge.src, dst: edge.dst}, showlegend: false,
+      legendgroup: off ? "background" : edge.pairing,
       hovertemplate: about.words(edge) + "<extra></extra>",
     };
   }
@@ -66,18 +71,25 @@ headspan.wiring = (() => {
     const {general, own} = edges(view);
     const scores = [...general, ...own].map((edge) => edge.score);
     const low = Math.min(...scores), high = Math.max(...scores);
-    about.busy = new Set((own.length ? own : general).flatMap((edge) => [edge.src, edge.dst]));
-    const drawn = (edge, faint) => arrow(edge, headspan.pairs.pairings.indexOf(edge.pairing),
-      high > low ? (edge.score - low) / (high - low) : 1, faint, about);
+    const shown = own.length ? own : general.filter((edge) => !isBackground(edge));
+    about.busy = new Set((shown.length ? shown : general).flatMap((edge) => [edge.src, edge.dst]));
+    const drawn = (edge, how) => arrow(edge, headspan.pairs.pairings.indexOf(edge.pairing),
+      high > low ? (edge.score - low) / (high - low) : 1, how, about);
     const weakestFirst = (list) => [...list].sort((a, b) => a.score - b.score);
-    return [...weakestFirst(general).map((edge) => drawn(edge, Boolean(view.head))),
-      ...weakestFirst(own).map((edge) => drawn(edge, false))];
+    about.background = general.some(isBackground);
+    return [...weakestFirst(general).map((edge) => drawn(edge, {faint: Boolean(view.head), off: isBackground(edge)})),
+      ...weakestFirst(own).map((edge) => drawn(edge, {}))];
   }
 
+  /* Pairs that share no more than expected are off until their legend entry is clicked. */
+  const isBackground = (edge) => edge.tier === "background";
+
   function legend(view, about) {
-    return headspan.pairs.pairings.filter((name) => view.pairings.includes(name)).map((name) => ({
-      type: "scatter", mode: "lines", x: [null], y: [null], name: about.names[name], legendgroup: name,
-      line: {color: about.colors[name], width: 3}}));
+    const entry = (name, group, line, visible = true) => (
+      {type: "scatter", mode: "lines", x: [null], y: [null], name, legendgroup: group, line, visible});
+    return [...headspan.pairs.pairings.filter((name) => view.pairings.includes(name))
+      .map((name) => entry(about.names[name], name, {color: about.colors[name], width: 3})),
+    ...(about.background ? [entry("background pairs", "background", {color: "#8A929A", width: 1.2}, "legendonly")] : [])];
   }
 
   const square = (label) => label.includes("K");

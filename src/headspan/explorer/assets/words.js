@@ -17,12 +17,13 @@ headspan.words = (() => {
   /* What the mouse is told about a pair; labels and numbers only, so there is nothing to escape. */
   function pair(edge) {
     const name = metricNames[headspan.state.get().metric];
-    const lines = [`<b>${edge.src} → ${edge.dst}</b> (${edge.pairing})`,
-      `${name} ${number(edge.score, 4)}, expected ${number(edge.expected, 4)}`,
-      `random subspaces: ${p(edge.p)}, ${p(edge.q, "q")}`];
-    if (!Number.isNaN(edge.pOrder)) lines.push(`reverse-order null: ${p(edge.pOrder)}, ${p(edge.qOrder, "q")}`);
-    return lines.join("<br>");
+    return [`<b>${edge.src} → ${edge.dst}</b> (${edge.pairing}${edge.tier && `, ${edge.tier}`})`,
+      `${name} ${number(edge.score, 4)}`,
+      ...edge.nulls.map((null_) => `${against(null_)}, ${p(null_.q, "q")}`)].join("<br>");
   }
 
-  return {number, p, pair, metricNames};
+  const nullNames = {"two-way": "two-way null", reverse: "reverse-order null", haar: "random subspaces"};
+  const against = (null_) => `${nullNames[null_.name]}: expected ${number(null_.expected)}, ${p(null_.p)}`;
+
+  return {number, p, pair, against, nullNames, metricNames};
 })();

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from headspan.dims import ATTENTION, COMPOSING, parse_pairings
 from headspan.errors import ArgumentError
-from headspan.lenses.affinity.schema import ALGORITHMS, COMPOSITION, KERNEL, METRICS, NULLS, chosen_metrics
+from headspan.lenses.affinity.schema import ALGORITHMS, COMPOSITION, KERNEL, METRICS, NULLS, REVERSE, chosen_metrics
 from headspan.result import Lens, arguments
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LENS = Lens(
     name="affinity",
     title="Which heads can talk to which",
-    summary="how much of what one head writes another can read, beside what is expected under two nulls",
+    summary="how much of what one head writes another can read, beside what is expected",
     package=__name__,
     chapter="Wiring",
     order=20,
@@ -31,7 +31,7 @@ def affinity(
     *,
     pairings: str | Sequence[str] | None = None,
     metrics: str | Sequence[str] = METRICS,
-    null: str = "haar",
+    null: str = "two-way",
     labels: str | None = None,
     robustness: bool = False,
     sensitivity: bool = False,
@@ -58,7 +58,9 @@ def affinity(
     metrics
         "projection_kernel" (pk), "composition_score" (cs) or both; the composition score exists for OQ, OK and OV.
     null
-        Which null comes first: "haar" or "reverse".
+        Which null comes first, and gives `expected`, z, p and q: "two-way" (what the pair's heads and layers share in
+        general), "reverse" (pairs in reverse order) or "haar" (random subspaces). A small model has no two-way null:
+        reverse takes its place, and the attribute `null_reason` says why.
     labels
         Classes of heads, to ask whether affinity finds them: "ioi", "2601.10266", "detected" (by running the model), or
         a YAML file.
@@ -88,9 +90,10 @@ def affinity(
     Returns
     -------
     Result
-        A node per pairing with `projection_kernel` in [0, min(p, q)], expected pq/d_model under the haar null, and
-        `composition_score` in [0, 1], about 1/sqrt(d_model), over (src, dst), NaN where a pair does not compose; hubs
-        at the root. Of a sketch, the verified pairs are in the child node `top` of each pairing.
+        A node per pairing with `projection_kernel` in [0, min(p, q)], pq/d_model for random subspaces, and
+        `composition_score` in [0, 1], about 1/sqrt(d_model), over (src, dst), NaN where a pair does not compose; each
+        with its value under every null, z, p and q; hubs at the root. Of a sketch, the verified pairs are in the child
+        node `top` of each pairing.
 
     >>> import headspan
     >>> result = headspan.affinity("demo", pairings="OK")
@@ -141,7 +144,7 @@ def sketch_obstacle(
     obstacles = {
         f"it scores the pairings {', '.join(COMPOSING)} of self-attention": not set(wanted) <= set(COMPOSING),
         f"it goes without metrics={COMPOSITION!r}": KERNEL not in metrics,
-        "it has no reverse null": null == "reverse",
+        "it has no reverse null": null == REVERSE,
         "it goes without labels, which need all pairs": labels is not None,
         "it goes without robustness and sensitivity": stability,
         "it goes without delta": delta != 0,

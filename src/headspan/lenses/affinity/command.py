@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headspan.command import Answer, Command, Facts, Option, Rows, p_text
-from headspan.lenses.affinity.schema import KERNEL, LONG_NAMES
+from headspan.lenses.affinity.schema import KERNEL, LONG_NAMES, TWO_WAY
 
 if TYPE_CHECKING:
     from headspan.heads import Heads
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from headspan.result import Result
 
 COMMAND = Command(
-    help="Score every pair of heads that can compose, beside what is expected under two nulls.",
+    help="Score every pair of heads that can compose, beside what is expected.",
     options={
         "metrics": Option("projection_kernel (pk), composition_score (cs) or both.", names=("--metrics", "--metric")),
-        "null": Option("Which null expected values, z, p and q are shown for: haar or reverse."),
+        "null": Option(
+            "Which null expected values, z, p and q are shown for: two-way (what a pair's heads and layers share in "
+            "general), reverse (pairs in reverse order) or haar (random subspaces)."
+        ),
         "labels": Option('Head classes: "ioi", "2601.10266", "detected" (by running the model), or a YAML file.'),
         "robustness": Option("Also compare with folded and centered weights.", bool, ("--robustness",)),
         "sensitivity": Option(
@@ -47,9 +50,9 @@ def prepare(options: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
 
 def _write_graph(result: Result, path: Path) -> None:
     """The graph of the strongest pairs, with q-values under the result's first null."""
-    from headspan.lenses.affinity.wiring import first_null, wiring_graph, write_graphml
+    from headspan.lenses.affinity.wiring import wiring_graph, write_graphml
 
-    write_graphml(wiring_graph(result, top=result.attrs["top"], null=first_null(result)), path)
+    write_graphml(wiring_graph(result, top=result.attrs["top"], null=result.attrs["null"]), path)
 
 
 ENDINGS = {".graphml": _write_graph}
@@ -76,14 +79,15 @@ def show(result: Result, *, top: int = 20) -> Iterator[str | Rows | Facts]:
 def _pairs(result: Result, pairing: str, metric: str, top: int) -> Rows:
     from headspan.lenses.affinity.wiring import edges, first_null
 
-    node, null = result[pairing], first_null(result)
+    node, null = result[pairing], first_null(result, pairing)
     number = {name: float(node[f"{metric}_{name}"]) for name in ("mean", "mean_null")}
     interval = ""
     if f"{metric}_mean_low" in node:
         interval = f" (95 % {float(node[f'{metric}_mean_low']):.4g} to {float(node[f'{metric}_mean_high']):.4g})"
     title = (
         f"{pairing}, {LONG_NAMES[metric]}: {int(node[f'{metric}_n_pairs']):,} pairs, "
-        f"mean {number['mean']:.4g}{interval}, expected {number['mean_null']:.4g} (haar)"
+        f"mean {number['mean']:.4g}{interval}, {number['mean_null']:.4g} for random subspaces"
+        f"{_standing(node, metric)}"
     )
     rows = [
         (
@@ -97,13 +101,25 @@ def _pairs(result: Result, pairing: str, metric: str, top: int) -> Rows:
         )
         for edge in edges(result, pairing, metric, top).to_dict("records")
     ]
-    columns = ("source", "destination", "score", f"expected ({null})", "z", f"p ({null})", f"q ({null})")
+    columns = ("src", "dst", "score", f"expected ({null})", "z", "p", "q")
     return Rows(title, columns, rows)
+
+
+def _standing(node: Any, metric: str) -> str:
+    """How many pairs stand out under the null that is shown, and how many in reverse order do."""
+    if f"{metric}_n_significant" not in node:
+        return ""
+    count, backward = int(node[f"{metric}_n_significant"][0]), float(node[f"{metric}_n_significant_reverse"])
+    first = str(node["null"].values[0])
+    known = first == TWO_WAY and backward == backward
+    return f"; {count:,} with q < 0.05 ({first})" + (f", {backward:,.0f} in reverse order" if known else "")
 
 
 def _made(result: Result) -> Iterator[str]:
     """How the result was made, where there is more to say than the tables do."""
     made = result.attrs
+    if "null_reason" in made:
+        yield f"Null: {made['null']}; {made['null_reason']}."
     if "float32_error" in made:
         yield (
             f"Computed in float32: largest error {made['float32_error']:.1g} on {made['float32_error_pairs']} sampled "

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from headspan.finding import Finding
-from headspan.lenses.affinity.schema import KERNEL, PAPER
+from headspan.lenses.affinity.schema import HAAR, KERNEL, PAPER, REVERSE, SIGNIFICANT, STRONG, TWO_WAY
 from headspan.lenses.affinity.wiring import (
+    BACKGROUND,
+    IS_STRONG,
     composing_pairings,
     edges,
+    graph_null,
     head_node,
     hub_scores,
     is_sketched,
@@ -25,6 +28,12 @@ ALGORITHMS = {
     "projector": " of all pairs, by inner products of projectors",
     "sketch": ", sketched and then verified",
 }
+IN_WORDS = {
+    TWO_WAY: "of these heads and layers",
+    REVERSE: "of pairs in reverse order, equally many layers apart",
+    HAAR: "of random subspaces",
+}
+"""What each null expects a score of."""
 DISTRIBUTIONS = "Scores and their nulls"
 READ = {"OQ": "query", "OK": "key", "OV": "value"}
 
@@ -44,26 +53,21 @@ def findings(result: Result) -> list[Finding]:
 
 def _strongest(result: Result, pairing: str) -> Finding:
     best, heads = edges(result, pairing, top=1).iloc[0], head_node(result, pairing)
-    expected = float(result[pairing][f"{KERNEL}_mean_null"])
     limit = min(int(heads["src_rank"].max()), int(heads["dst_rank"].max()))
-    null = "haar" if is_sketched(result) else "reverse"
-    q = _known(best[f"q_{null}"])
-    sure = "" if q is None else f", q = {q:.2g} under the {null} null"
+    null = graph_null(result) or HAAR
+    expected, q = float(best[f"null_{null}"]), _known(best[f"q_{null}"])
+    sure = "" if q is None else f", q = {q:.2g}"
     return Finding(
         lens="affinity",
         statement=f"{best['src']} → {best['dst']} is the strongest {pairing[1]}-composition: the subspaces overlap in "
-        f"{best['score']:.1f} of {limit} dimensions (expected {expected:.1f}{sure}).",
+        f"{best['score']:.1f} of {limit} dimensions, where {expected:.1f} are expected {IN_WORDS[null]}{sure}.",
         value=float(best["score"]),
         expected=expected,
         q=q,
-        evidence=f"Projection kernel {pairing}{ALGORITHMS[result.attrs.get('algorithm', '')]}; q is corrected for all "
-        + (
-            "pairs, under independent random subspaces (haar)."
-            if null == "haar"
-            else "pairs, under the reverse null (pairs of the same model in reverse order)."
-        ),
+        evidence=f"Projection kernel {pairing}{ALGORITHMS[result.attrs.get('algorithm', '')]}; {null} null, q over all "
+        f"pairs. {_reason(result)}".strip(),
         reference=PAPER,
-        weight=0.8 if best["score"] > 3 * expected else 0.4,
+        weight=0.8 if best["tier"] != BACKGROUND and best["score"] > 3 * expected else 0.4,
     )
 
 
@@ -107,19 +111,44 @@ def _direction(result: Result, pairing: str) -> Finding | None:
 
 
 def _significant(result: Result, pairing: str) -> Finding:
-    table = edges(result, pairing)
-    haar, reverse = (float((table[f"q_{null}"] < 0.05).mean()) for null in ("haar", "reverse"))
+    """How many pairs share more than expected; under the two-way null beside how many do in reverse order."""
+    table, null = edges(result, pairing), graph_null(result)
+    node, counts = result[pairing], table["tier"].value_counts()
+    strong, standing = int(counts.get(IS_STRONG, 0)), len(table) - int(counts.get(BACKGROUND, 0))
+    what = f"{len(table):,} {pairing[1]}-composition pairs"
+    more = (
+        "share more than their heads and layers do in general"
+        if null == TWO_WAY
+        else "share more than pairs in reverse order"
+    )
+    if standing == 0:
+        statement = f"None of {what} is known to {more} (q < {SIGNIFICANT})."
+    else:
+        statement = f"{standing:,} of {what} ({standing / len(table):.1%}) {more} (q < {SIGNIFICANT})"
+        backward = float(node[f"{KERNEL}_n_significant_reverse"])
+        statement += (
+            "." if null != TWO_WAY else f", {strong:,} of them strongly; {backward:,.0f} pairs in reverse order do."
+        )
+    haar = float((table["q_haar"] < SIGNIFICANT).mean())
     return Finding(
         lens="affinity",
-        statement=f"{haar:.0%} of {len(table):,} {pairing[1]}-composition pairs are significant (q < 0.05) under the "
-        f"haar null, {reverse:.1%} under the reverse null.",
-        value=reverse,
-        expected=0.05,
-        evidence="Benjamini-Hochberg within the pairing. Trained weights are anisotropic: most pairs exceed random "
-        "subspaces (haar), which by itself means little.",
+        statement=statement,
+        value=float(standing),
+        evidence=f"Benjamini-Hochberg within the pairing, {null} null; strong: mirror FDR at most {STRONG}. "
+        f"{haar:.0%} exceed random subspaces (haar), which means little: trained weights are anisotropic. "
+        f"{_reason(result)}".strip(),
         figure=DISTRIBUTIONS,
-        weight=0.3,
+        weight=0.5 if standing else 0.2,
     )
+
+
+def _reason(result: Result) -> str:
+    """Why the two-way null is not used, and what its stand-in does not see; empty where it is used."""
+    reason = result.attrs.get("null_reason")
+    if reason is None:
+        return ""
+    blind = " Unrelated heads whose anisotropy changes with depth pass the reverse null too."
+    return f"{reason[0].upper()}{reason[1:]}.{'' if is_sketched(result) else blind}"
 
 
 def _hub(result: Result) -> Finding | None:

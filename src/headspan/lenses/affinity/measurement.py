@@ -4,8 +4,8 @@
 2. The projection kernel of a pairing XY is ||U_X^T U_Y||_F^2 between what a source does through X and what a
    destination does through Y; the composition score of OQ, OK, OV is ||M N||_F / (||M||_F ||N||_F) (`pair_tables`).
 3. Pairs whose source layer comes before the destination's compose. Pairs in reverse order are kept aside: they are the
-   reverse null. Trained weights are anisotropic, so most pairs beat `haar`; few beat `reverse`. Neither alone makes a
-   graph (`scores`).
+   reverse null. Trained weights are anisotropic, so most pairs beat `haar`; few beat `reverse`. The two-way null, what
+   a pair's heads and layers share in general, makes the graph (`scores`).
 4. What follows from the scores: hubs, classes of heads, and how far scores depend on the way weights are written down.
 
 Where a table of all pairs would take hours, a sketch finds the strongest pairs alone (`costs`, `sketch`).
@@ -41,11 +41,12 @@ from headspan.lenses.affinity.pair_tables import (
     scratch_overlap_tables,
 )
 from headspan.lenses.affinity.robustness import basis_sensitivity, fold_robustness
-from headspan.lenses.affinity.schema import COMPOSITION, KERNEL, METRICS, NULLS, chosen_metrics
+from headspan.lenses.affinity.schema import COMPOSITION, HAAR, KERNEL, METRICS, NULLS, REVERSE, TWO_WAY, chosen_metrics
 from headspan.lenses.affinity.scores import pairing_dataset
 from headspan.lenses.affinity.sketch import Settings, sketch_nodes
 from headspan.lenses.affinity.wiring import has_hubs, hub_scores
 from headspan.lenses.run import labeled_result
+from headspan.statistics.two_way_fit import obstacle
 from headspan.subspaces.overlap import Algorithm
 
 
@@ -54,7 +55,7 @@ def measure(
     *,
     pairings: str | Sequence[str] | None = None,
     metrics: str | Sequence[str] = METRICS,
-    null: str = "haar",
+    null: str = TWO_WAY,
     algorithm: str = "auto",
     top: int = 20,
     confidence: float = 0.99,
@@ -88,6 +89,7 @@ def measure(
     else:
         nodes, more = _complete_nodes(computed, plan, wanted, chosen, null, (delta, tolerance, seed, draws, budget))
     attributes = {**_attributes(computed, plan, tolerance, seed), "delta": delta, "top": top, **more}
+    attributes |= _null_attributes(heads, null, sketched)
     if classes is not None:
         attributes |= {"head_classes": json.dumps(classes.of_head), "labels": classes.source}
     nodes |= dict(_further_nodes(heads, nodes, classes, top, delta, robustness, sensitivity))
@@ -107,6 +109,27 @@ def checked_pairings(heads: Heads, pairings: str | Sequence[str] | None) -> tupl
             f"{next(p for p in wanted if p not in shared)} would compare the two: ask for pairs such as OQ"
         )
     return shared
+
+
+def two_way_obstacle(heads: Heads) -> str | None:
+    """Why the two-way null does not apply to a model; one answer for all of its pairings."""
+    return obstacle(heads.n_layers, heads.n_heads, heads.n_kv_heads)
+
+
+def ordered_nulls(heads: Heads, null: str) -> tuple[str, ...]:
+    """The nulls of a model, the one asked for first; reverse order takes the place of two-way in a small model."""
+    small = two_way_obstacle(heads) is not None
+    first = REVERSE if small and null == TWO_WAY else null
+    return (first, *(name for name in NULLS if name != first and not (small and name == TWO_WAY)))
+
+
+def _null_attributes(heads: Heads, null: str, sketched: bool) -> dict[str, str]:
+    """Which null is shown, and why it is not the one asked for where it is not."""
+    if sketched:
+        reason = "a sketch does not know all pairs, which the two-way null is fitted to" if null == TWO_WAY else None
+        return {"null": HAAR, **({} if reason is None else {"null_reason": reason})}
+    reason = two_way_obstacle(heads) if null == TWO_WAY else None
+    return {"null": ordered_nulls(heads, null)[0], **({} if reason is None else {"null_reason": reason})}
 
 
 def blocks(heads: Heads) -> dict[str, dict[str, str]]:
@@ -149,7 +172,7 @@ def _complete_nodes(
     delta, tolerance, seed, draws, budget = settings
     composing = [pairing for pairing in wanted if pairing in COMPOSING] if COMPOSITION in metrics else []
     kernels, overlaps = _tables(heads, plan, wanted if KERNEL in metrics else (), composing, delta, tolerance, budget)
-    nulls = (null, *(name for name in NULLS if name != null))
+    nulls = ordered_nulls(heads, null)
     nodes = {pairing: pairing_dataset(heads, pairing, kernels, overlaps, nulls, seed, draws) for pairing in wanted}
     return nodes, {} if kernels is None else kernel_error(heads, kernels, tolerance)
 

@@ -11,24 +11,34 @@ KERNEL, COMPOSITION = "projection_kernel", "composition_score"
 METRICS = (KERNEL, COMPOSITION)
 ALIASES = {"pk": KERNEL, "cs": COMPOSITION}
 BOTH = "both"
-NULLS = ("haar", "reverse")
+TWO_WAY, REVERSE, HAAR = NULLS = ("two-way", "reverse", "haar")
+SIGNIFICANT, STRONG = 0.05, 0.10
+"""A pair stands out if its q is below the first; it is strong if its mirror FDR is at most the second."""
 ALGORITHMS = ("auto", "exact", "gram", "projector", "sketch")
 PAIRING, TOP, HEADS = "[QKVO][QKVO]", "[QKVO][QKVO]/top", "[QKVO][QKVO]/heads"
 
 PAPER = "arXiv 2601.10266"
 LONG_NAMES = {KERNEL: "projection kernel", COMPOSITION: "composition score"}
-REVERSE = "reverse: pairs of the same model in reverse order, equally many layers apart."
+FROM_THE_MODEL = (
+    "two-way: what the two heads and the two layers share in general, fitted to the logarithm of all pairs of "
+    "different layers; the standard deviation is that of the logarithm. reverse: pairs of the same model in reverse "
+    "order, equally many layers apart. "
+)
 NULL_TEXTS = {
-    KERNEL: "haar: independent random subspaces of the same dimensions p and q, mean pq/d_model. " + REVERSE,
-    COMPOSITION: "haar: a random rotation that keeps both spectra, about 1/sqrt(d_model). " + REVERSE,
+    KERNEL: FROM_THE_MODEL + "haar: independent random subspaces of the same dimensions p and q, mean pq/d_model.",
+    COMPOSITION: FROM_THE_MODEL + "haar: a random rotation that keeps both spectra, about 1/sqrt(d_model).",
 }
 RANGES = {KERNEL: "[0, min(p, q)] dimensions", COMPOSITION: "[0, 1]"}
 FORMULAS = {KERNEL: "PK = ‖ U^⊤ V ‖_F^2 = ∑_i cos^2 θ_i", COMPOSITION: "CS = frac{‖ M N ‖_F}{‖ M ‖_F ‖ N ‖_F}"}
 TEXTS = {
     KERNEL: "U and V are orthonormal bases of what the source writes and the destination reads; the value is the "
     "number of dimensions they share. Expected under the haar null is pq/d, with variance 2pq(d − p)(d − q) / "
-    "(d²(d − 1)(d + 2)). The reverse null compares with the same model's pairs whose source comes after the "
-    "destination, equally many layers apart. q-values are those of Benjamini and Hochberg (1995) within a pairing.",
+    "(d²(d − 1)(d + 2)). The two-way null expects of a pair what its heads and layers share in general: a robust fit "
+    "m + r_i + c_j + b of the logarithm over all pairs of different layers; z is the residual over its robust spread. "
+    "The reverse null compares with the same model's pairs whose source comes after the destination, equally many "
+    "layers apart. q-values are those of Benjamini and Hochberg (1995) within a pairing, of the two-way null over both "
+    "orders. A pair stands out if q < 0.05, and is strong if at most a tenth of the pairs as far out could be false "
+    "even if the null's upper tail were as heavy as its lower one (mirror FDR).",
     COMPOSITION: "M is the source's W_V W_O; N is the destination's W_Q W_Kᵀ for OQ, its transpose for OK, W_V W_O for "
     "OV. About one over the root of d under a random rotation.",
 }
@@ -56,8 +66,20 @@ def _of_metric(name: str) -> Iterator[Variable]:
     words, unit = LONG_NAMES[name], RANGES[name]
     yield _score(name, ("src", "dst"), optional=True)
     yield Variable(f"{name}_reverse", ("src", "dst"), f"{words} of pairs in reverse order", range=unit, optional=True)
+    yield Variable(
+        f"{name}_mirror_fdr",
+        ("src", "dst"),
+        f"bound on false discoveries among pairs with a {words} at least as far above the two-way null",
+        range="(0, 1]",
+        null="any law symmetric about the fit: keeping what is at most 0.1 makes at most a tenth of it false",
+        optional=True,
+    )
+    yield _count(f"{name}_", words)
     numbers = {
         "n_pairs": (f"number of pairs with a {words}", "at least 0", "", ()),
+        "n_significant_reverse": ("pairs in reverse order with q < 0.05 too (two-way)", "at least 0", "", ()),
+        "n_strong": ("pairs whose mirror FDR is at most 0.1", "at least 0", "", ()),
+        "scale": ("standard deviation of its logarithm among unrelated pairs (two-way)", "at least 0", "", ()),
         "mean": (f"mean {words}", unit, "haar, heads of full rank", ("null",)),
         "mean_low": (f"mean {words}, lower end of the 95 % interval (heads resampled)", unit, "", ()),
         "mean_high": (f"mean {words}, upper end of the 95 % interval (heads resampled)", unit, "", ()),
@@ -80,12 +102,27 @@ def _of_metric(name: str) -> Iterator[Variable]:
         yield Variable(f"{name}_{what}", (), long_name, range=span, null=null, derived=derived, optional=True)
 
 
+def _count(prefix: str, words: str) -> Variable:
+    return Variable(
+        f"{prefix}n_significant", ("null",), f"pairs whose {words} has q < 0.05", "at least 0", optional=True
+    )
+
+
 def _ranks(side: str, words: str) -> Variable:
     return Variable(f"{side}_rank", (side,), f"dimension of the subspace of the {words}", "[0, d_head]", optional=True)
 
 
 PAIR_VARIABLES = (
     Variable("n_pairs", (), "number of composing pairs", range="at least 0"),
+    _count("", "leading score"),
+    Variable(
+        "n_significant_reverse",
+        (),
+        "pairs in reverse order that stand out by the leading score (two-way)",
+        "at least 0",
+        optional=True,
+    ),
+    Variable("scale", (), "two-way scale of the leading score's logarithm", "at least 0", optional=True),
     *(variable for name in METRICS for variable in _of_metric(name)),
     Variable(
         "normalized_kernel",

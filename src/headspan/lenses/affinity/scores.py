@@ -1,19 +1,22 @@
 """The two affinity scores of one pairing, each with its nulls, and what sums them up.
 
-A score of a pair that composes stands beside two nulls. `haar`: independent random subspaces (for the composition score
-a random rotation that keeps both spectra); mean, standard deviation and tail follow from each pair's dimensions or
-spectra. `reverse`: pairs of the same model in reverse order, whose source layer comes after the destination's, equally
-many layers apart. z is the score less the null's mean in standard deviations; q is taken within a pairing and null.
+A score of a pair that composes stands beside three nulls. `two-way`: what its two heads and layers share in general,
+fitted to the model's own pairs (`statistics.two_way_fit`). `reverse`: pairs of the same model in reverse order, whose
+source layer comes after the destination's, equally many layers apart. `haar`: independent random subspaces (for the
+composition score a random rotation that keeps both spectra); mean, standard deviation and tail follow from each pair's
+dimensions or spectra. z is the score less the null's mean in standard deviations (two-way: of logarithms); q is taken
+within a pairing and null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import xarray as xr
 from jaxtyping import Float
@@ -22,7 +25,7 @@ from torch import Tensor
 from headspan.dims import KV_ROLES, PAIR_DIMS
 from headspan.heads import Heads
 from headspan.lenses.affinity.pair_tables import KernelTables, OverlapTables, roles_of
-from headspan.lenses.affinity.schema import COMPOSITION, KERNEL
+from headspan.lenses.affinity.schema import COMPOSITION, HAAR, KERNEL, REVERSE, SIGNIFICANT, STRONG, TWO_WAY
 from headspan.statistics import (
     bootstrap_mean_interval,
     direction_test,
@@ -30,6 +33,7 @@ from headspan.statistics import (
     layer_distance,
     q_values,
     reverse_order_p_values,
+    two_way,
 )
 from headspan.statistics.permutation import Array, Layers
 from headspan.subspaces import kernel_null_mean, kernel_null_variance, log_upper_tail
@@ -135,6 +139,8 @@ def pairing_dataset(
 ) -> xr.Dataset:
     """One pairing's scores, nulls and summaries, [src_layer, src_head, dst_layer, dst_head]; see the schema."""
     layers, shape = np.asarray(heads.layers), pair_shape(heads, pairing)
+    if pairing[0] == pairing[1] and nulls[0] == REVERSE:
+        nulls = (HAAR, REVERSE)  # symmetric: no order to reverse
     distance = np.broadcast_to(layer_distance(layers, layers), shape)
     scores: dict[str, Score] = {}
     if kernels is not None and pairing in kernels.tables:
@@ -146,6 +152,8 @@ def pairing_dataset(
         variables |= _pair_variables(name, score, distance, layers, pairing, nulls)
         variables |= _summary(name, score, distance, layers, pairing, (min(heads.d_head, heads.d_value), seed, draws))
     variables["n_pairs"] = int(np.any([~np.isnan(variables[name][1]) for name in scores], axis=0).sum())
+    leading = next(iter(scores))
+    variables |= {what: variables[f"{leading}_{what}"] for what in ("n_significant", "n_significant_reverse", "scale")}
     if KERNEL in scores:
         variables |= _rank_variables(kernels, pairing, variables[KERNEL][1])
     return xr.Dataset(
@@ -161,31 +169,70 @@ def kv_sides(heads: Heads, pairing: str) -> dict[str, int]:
     return {f"{side}_kv": int(grouped and role in KV_ROLES) for side, role in zip(("src", "dst"), pairing, strict=True)}
 
 
+@dataclass(frozen=True)
+class Expectation:
+    """What one null says of every pair: mean, standard deviation, z, p, and q over the pairs that compose."""
+
+    null: Array
+    null_sd: Array
+    z: Array
+    p: Array
+    q: Array
+
+    def of(self, pairs: npt.NDArray[np.bool_]) -> dict[str, Array]:
+        """The numbers of these pairs, NaN elsewhere."""
+        return {each.name: np.where(pairs, getattr(self, each.name), np.nan) for each in fields(self)}
+
+
 def _pair_variables(
     name: str, score: Score, distance: Layers, layers: Layers, pairing: str, nulls: Sequence[str]
 ) -> dict[str, Any]:
-    """The score of pairs that compose, of pairs in reverse order, and what each null says, [null, pair].
-
-    A role paired with itself is symmetric: it has no reverse null.
-    """
-    composing = distance > 0
-    values = np.where(composing, score.values, np.nan)
-    found = {"haar": (score.null, score.null_sd, score.p)}
-    if pairing[0] == pairing[1]:
-        found["reverse"] = (np.full(values.shape, np.nan),) * 3
-    else:
-        found["reverse"] = (*reverse_moments(score.values, distance), reverse_order_p_values(score.values, layers))
-    null, null_sd, p = (np.stack([np.where(~np.isnan(values), found[n][i], np.nan) for n in nulls]) for i in range(3))
-    dims = ("null", *PAIR_DIMS)
-    return {
+    """The score of pairs that compose, of pairs in reverse order, and what each null says, [null, pair]."""
+    values = np.where(distance > 0, score.values, np.nan)
+    composing = ~np.isnan(values)
+    found = {HAAR: _expectation(values, score.null, score.null_sd, score.p)}
+    found[REVERSE] = _under_reverse_order(values, score.values, distance, layers, pairing)
+    variables = {
         name: (PAIR_DIMS, values),
         f"{name}_reverse": (PAIR_DIMS, np.where(distance < 0, score.values, np.nan)),
-        f"{name}_null": (dims, null),
-        f"{name}_null_sd": (dims, null_sd),
-        f"{name}_z": (dims, standardized(values, null, null_sd)),
-        f"{name}_p": (dims, p),
-        f"{name}_q": (dims, np.stack([q_values(each) for each in p])),
+        **dict.fromkeys((f"{name}_n_significant_reverse", f"{name}_n_strong", f"{name}_scale"), np.nan),
     }
+    if TWO_WAY in nulls:
+        found[TWO_WAY], more = _under_two_way(score.values, distance, layers)
+        variables |= {f"{name}_{what}": value for what, value in more.items()}
+    numbers = [found[null].of(composing) for null in nulls]
+    counts = [int((each["q"] < SIGNIFICANT).sum()) for each in numbers]
+    stacked = {what: np.stack([each[what] for each in numbers]) for what in numbers[0]}
+    variables |= {f"{name}_{what}": (("null", *PAIR_DIMS), each) for what, each in stacked.items()}
+    return {**variables, f"{name}_n_significant": ("null", counts)}
+
+
+def _expectation(values: Array, null: Array, null_sd: Array, p: Array) -> Expectation:
+    p = np.where(np.isnan(values), np.nan, p)
+    return Expectation(null, null_sd, standardized(values, null, null_sd), p, q_values(p))
+
+
+def _under_reverse_order(values: Array, everyone: Array, distance: Layers, layers: Layers, pairing: str) -> Expectation:
+    """A role paired with itself is symmetric: it has no reverse null."""
+    if pairing[0] == pairing[1]:
+        return Expectation(*(np.full(values.shape, np.nan),) * 5)
+    return _expectation(values, *reverse_moments(everyone, distance), reverse_order_p_values(everyone, layers))
+
+
+def _under_two_way(values: Array, distance: Layers, layers: Layers) -> tuple[Expectation, dict[str, Any]]:
+    """What the two-way fit says of every pair, and the mirror check beside it."""
+    n_src, n_dst = (values.shape[axis] for axis in (1, 3))
+    flat = values.reshape(len(layers) * n_src, len(layers) * n_dst)
+    fit = two_way(flat, np.repeat(layers, n_src), np.repeat(layers, n_dst))
+    table = {what: getattr(fit, what).reshape(values.shape) for what in ("expected", "z", "p", "q", "mirror_fdr")}
+    spread, mirror = np.full(values.shape, fit.scale), table["mirror_fdr"]
+    more = {
+        "mirror_fdr": (PAIR_DIMS, np.where(distance > 0, mirror, np.nan)),
+        "n_significant_reverse": int((table["q"][distance < 0] < SIGNIFICANT).sum()),
+        "n_strong": int((mirror[distance > 0] <= STRONG).sum()),
+        "scale": fit.scale,
+    }
+    return Expectation(table["expected"], spread, table["z"], table["p"], table["q"]), more
 
 
 def standardized(values: Array, mean: Array, sd: Array) -> Array:

@@ -8,6 +8,8 @@ the haar null and x+ = max(x, 0), its score is by definition
 - `kernel`: inlet and outlet are the plain means of K, the score is their sum;
 - `degree`: inlet and outlet count the head's edges in the union of the top-k graphs, the score is their sum.
 
+A pair is `strong`, or it `stands out`, or it is `background`: see `tiers`.
+
 Of a sketch the means are those of its unbiased estimates. In a grouped model a pair through K or V ends at a kv head;
 its kernel counts for every query head that reads it.
 """
@@ -24,7 +26,16 @@ import xarray as xr
 
 from headspan.dims import COMPOSING, PAIR_DIMS, PAIRINGS, HeadLabel
 from headspan.errors import ArgumentError
-from headspan.lenses.affinity.schema import KERNEL, METRICS, NULLS, SCHEMA
+from headspan.lenses.affinity.schema import (
+    KERNEL,
+    METRICS,
+    NULLS,
+    REVERSE,
+    SCHEMA,
+    SIGNIFICANT,
+    STRONG,
+    TWO_WAY,
+)
 from headspan.result import Result
 from headspan.statistics.permutation import Array
 
@@ -32,6 +43,9 @@ if TYPE_CHECKING:
     import networkx as nx
 
 DEFINITIONS = ("excess", "kernel", "degree")
+TIERS = IS_STRONG, STANDS_OUT, BACKGROUND = ("strong", "stands out", "background")
+UNKNOWN = ""
+"""Of pairs of a sketch, which knows no null that makes a graph."""
 
 
 def pairings_of(result: Result) -> list[str]:
@@ -49,9 +63,29 @@ def is_sketched(result: Result) -> bool:
     return any("top" in result[pairing].children for pairing in pairings_of(result))
 
 
-def first_null(result: Result) -> str:
+def first_null(result: Result, pairing: str) -> str:
     """The null that is shown where one is."""
-    return str(pairs_node(result, pairings_of(result)[0])["null"].values[0])
+    return str(pairs_node(result, pairing)["null"].values[0])
+
+
+def graph_null(result: Result) -> str | None:
+    """The null that tells an edge from the background: two-way, or reverse order in a small model; None in a sketch."""
+    known = {str(null) for pairing in pairings_of(result) for null in pairs_node(result, pairing)["null"].values}
+    return next((null for null in (TWO_WAY, REVERSE) if null in known), None)
+
+
+def tiers(pairs: pd.DataFrame) -> list[str]:
+    """Of every row of `edges`: strong, stands out or background; empty where no null makes a graph.
+
+    Strong: mirror FDR at most 0.1. Stands out: q < 0.05 under the two-way null, or under reverse order in a model too
+    small for it, where no pair is called strong.
+    """
+    null = next((null for null in (TWO_WAY, REVERSE) if f"q_{null}" in pairs), None)
+    if null is None:
+        return [UNKNOWN] * len(pairs)
+    mirror = pairs["mirror_fdr"] if "mirror_fdr" in pairs else pd.Series(np.nan, pairs.index)
+    named = np.where(pairs[f"q_{null}"] < SIGNIFICANT, STANDS_OUT, BACKGROUND)
+    return [str(name) for name in np.where(mirror <= STRONG, IS_STRONG, named)]
 
 
 def metrics_of(result: Result, pairing: str) -> list[str]:
@@ -74,8 +108,8 @@ def edges(result: Result, pairing: str, metric: str = KERNEL, top: int | None = 
     -------
     DataFrame
         `src`, `dst` (labels), `src_layer`, `src_index`, `dst_layer`, `dst_index`, `score`, and for each null the result
-        has `null_<null>` (the expected score), `z_<null>`, `p_<null>` and `q_<null>`. Ties keep the order of the heads.
-        Of a sketch, the pairs that were verified.
+        has `null_<null>` (the expected score), `z_<null>`, `p_<null>` and `q_<null>`; `mirror_fdr` where it is known,
+        and `tier`. Ties keep the order of the heads. Of a sketch, the pairs that were verified.
     """
     name, node = SCHEMA.metric(metric), pairs_node(result, pairing)
     if name not in node:
@@ -94,8 +128,11 @@ def edges(result: Result, pairing: str, metric: str = KERNEL, top: int | None = 
     for null in node["null"].values:
         for part in ("null", "z", "p", "q"):
             columns[f"{part}_{null}"] = node[f"{name}_{part}"].sel(null=null).values.ravel()[at]
+    if f"{name}_mirror_fdr" in node:
+        columns["mirror_fdr"] = node[f"{name}_mirror_fdr"].values.ravel()[at]
     order = ["src", "dst", *(name for name in columns if name not in ("src", "dst"))]
-    return pd.DataFrame(columns)[order]
+    table = pd.DataFrame(columns)[order]
+    return table.assign(tier=tiers(table))
 
 
 def wiring_graph(
@@ -106,7 +143,7 @@ def wiring_graph(
     top: int | None = 20,
     above: float | None = None,
     q_below: float | None = None,
-    null: str = "reverse",
+    null: str | None = None,
     classes: Mapping[str, str] | None = None,
 ) -> nx.MultiDiGraph:
     """Directed graph of head pairs, one edge per pair and pairing.
@@ -124,24 +161,27 @@ def wiring_graph(
     above
         Only edges with at least this score.
     q_below, null
-        Only edges with at most this q-value under the named null.
+        Only edges with at most this q-value under the named null; by default the two-way null, or the one that takes
+        its place.
     classes
         Head label -> class, kept as a node attribute.
 
     Returns
     -------
     MultiDiGraph
-        Its nodes are labels (`L4H7`) with `layer` and `head`; its edges, keyed by pairing, have `score`, `p` and `q`
-        under `null`. A head without an edge is not in it.
+        Its nodes are labels (`L4H7`) with `layer` and `head`; its edges, keyed by pairing, have `score`, `tier`, and
+        `p` and `q` under `null`. A head without an edge is not in it.
     """
     import networkx as nx
 
-    if null not in NULLS:
+    if null not in (None, *NULLS):
         raise ArgumentError(f"null={null!r} is unknown; nulls are {', '.join(NULLS)}")
     if top is None and above is None and q_below is None:
         raise ArgumentError("a wiring graph needs a limit: top, above or q_below")
+    used = pairings or composing_pairings(result)
+    null = null or graph_null(result) or first_null(result, used[0])
     graph = nx.MultiDiGraph(metric=metric, null=null, model=result.attrs.get("model", ""))
-    for pairing in pairings or composing_pairings(result):
+    for pairing in used:
         table = edges(result, pairing, metric)
         if above is not None:
             table = table[table["score"] >= above]
@@ -151,9 +191,8 @@ def wiring_graph(
             for side in ("src", "dst"):
                 graph.add_node(edge[side], layer=int(edge[f"{side}_layer"]), head=int(edge[f"{side}_index"]))
             numbers = {name: float(edge.get(f"{name}_{null}", np.nan)) for name in ("p", "q")}
-            graph.add_edge(
-                edge["src"], edge["dst"], key=pairing, pairing=pairing, score=float(edge["score"]), **numbers
-            )
+            numbers["score"] = float(edge["score"])
+            graph.add_edge(edge["src"], edge["dst"], key=pairing, pairing=pairing, tier=edge["tier"], **numbers)
     for label, name in (classes or {}).items():
         if label in graph:
             graph.nodes[label]["class"] = name

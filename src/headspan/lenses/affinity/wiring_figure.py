@@ -2,8 +2,9 @@
 
 1. The strongest pairs come from the ranked table of the lens; nothing is ranked here.
 2. Heads stand on a grid, layers upward (`layout="grid"`), or around an ellipse (`layout="ellipse"`).
-3. Arrows of one pairing share a legend entry, so that a click on it hides them all. Width and strength of color follow
-   the score.
+3. Strong pairs are drawn boldly, those that stand out plainly; the others, the background, are faint and off until
+   their legend entry is clicked. Where no null tells them apart (a sketch), all are drawn by score.
+4. Arrows of one pairing share a legend entry, so that a click on it hides them all.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from headspan.lenses.affinity.figure_layout import (
     class_styles,
     class_text,
     ellipse_places,
-    expected_score,
     grid_height,
     inward_curve,
     layer_numbers,
@@ -34,8 +34,8 @@ from headspan.lenses.affinity.figure_layout import (
     shown_metrics,
     shown_pairings,
 )
-from headspan.lenses.affinity.schema import LONG_NAMES
-from headspan.lenses.affinity.wiring import edges
+from headspan.lenses.affinity.schema import LONG_NAMES, NULLS
+from headspan.lenses.affinity.wiring import BACKGROUND, IS_STRONG, STANDS_OUT, UNKNOWN, edges, graph_null
 from headspan.lenses.wiring_layout import Place, arrow_curve, bow_curve, grid_places, group_ties, pairing_name
 from headspan.result import Result
 from headspan.theme import GREY, LINE
@@ -44,7 +44,13 @@ LAYOUTS = ("grid", "ellipse")
 BOWS = (-0.09, 0.05, 0.13)
 """Sideways bend of OQ, OK, OV, so that arrows between the same heads stay apart."""
 NO_CLASS, LABEL = "#DDDDDD", "#1B1F24"
-WIDTHS, OPACITIES = (1.2, 4.5), (0.55, 0.95)
+LINES = {
+    UNKNOWN: ((1.2, 4.5), (0.55, 0.95)),
+    IS_STRONG: ((2.8, 4.5), (0.9, 0.95)),
+    STANDS_OUT: ((1.2, 2.2), (0.6, 0.75)),
+    BACKGROUND: ((1.0, 1.2), (0.3, 0.35)),
+}
+"""Width in pixels and opacity of an arrow by the tier of its pair; the score decides within."""
 PLOT_WIDTH = 800
 """Width in pixels that sizes of dots are chosen for; a page may be wider or narrower."""
 LARGEST_DOT, SMALLEST_LABELED = 34.0, 29.0
@@ -57,7 +63,8 @@ class Drawing:
     tables: Mapping[str, pd.DataFrame]
     places: Mapping[str, Place]
     metric: str
-    expected: Mapping[str, float]
+    null: str | None
+    """What tells edges from the background; None in a sketch."""
     layout: str
     dot: float
     """Diameter of a head in pixels."""
@@ -98,6 +105,8 @@ def wiring_diagram(
     figure.add_traces(_heads(drawing, classes or {}))
     count = max(len(table) for table in drawing.tables.values())
     title = f"Who writes to whom: the top {count} pairs of each pairing by {LONG_NAMES[drawing.metric]}"
+    if drawing.null is not None and not any(edge != BACKGROUND for edge in _tiers(drawing)):
+        title += f"; none stands out ({drawing.null} null)"
     add_frame(figure, title, result, layout)
     figure.update_layout(
         hovermode="closest",
@@ -136,7 +145,7 @@ def _drawing(result: Result, metric: str, top: int, layout: str) -> Drawing:
         tables=tables,
         places=places,
         metric=metric,
-        expected={pairing: expected_score(result, pairing, metric)[0] for pairing in tables},
+        null=graph_null(result),
         layout=layout,
         dot=min(LARGEST_DOT, 0.9 * spacing),
         pixels=pixels,
@@ -154,13 +163,22 @@ def _arrows(drawing: Drawing) -> list[go.Scatter]:
         for edge in reversed(table.to_dict("records")):
             strength = (edge["score"] - low) / (high - low) if high > low else 1.0
             traces.append(_arrow(drawing, pairing, place, edge, strength))
+    if BACKGROUND in _tiers(drawing):
+        style = {"legendgroup": BACKGROUND, "line": {"color": GREY, "width": 1.2}, "visible": "legendonly"}
+        traces.append(go.Scatter(x=[None], y=[None], mode="lines", name="background pairs", **style))
     return traces
+
+
+def _tiers(drawing: Drawing) -> list[str]:
+    return [tier for table in drawing.tables.values() for tier in table["tier"]]
 
 
 def _arrow(drawing: Drawing, pairing: str, place: int, edge: Mapping[str, Any], strength: float) -> go.Scatter:
     ends = drawing.places[edge["src"]], drawing.places[edge["dst"]]
     curve = bow_curve(*ends, BOWS[place % len(BOWS)]) if drawing.layout == "grid" else inward_curve(*ends)
     color, tip = pairing_color(pairing), 8 + 5 * strength
+    width, opacity = (low + strength * (high - low) for low, high in LINES[edge["tier"]])
+    off = edge["tier"] == BACKGROUND
     curve = arrow_curve(curve, drawing.pixels, drawing.dot / 2, tip)
     return go.Scatter(
         x=curve[:, 0].round(4),
@@ -168,7 +186,7 @@ def _arrow(drawing: Drawing, pairing: str, place: int, edge: Mapping[str, Any], 
         mode="lines+markers",
         line={
             "color": color,
-            "width": WIDTHS[0] + strength * (WIDTHS[1] - WIDTHS[0]),
+            "width": width,
             "simplify": False,
             "backoff": [0.0] * (len(curve) - 1) + [tip / 2],
         },
@@ -179,23 +197,23 @@ def _arrow(drawing: Drawing, pairing: str, place: int, edge: Mapping[str, Any], 
             "color": color,
             "line": {"width": 0},
         },
-        opacity=OPACITIES[0] + strength * (OPACITIES[1] - OPACITIES[0]),
+        opacity=opacity,
+        visible="legendonly" if off else True,
         name=f"{edge['src']} → {edge['dst']}",
         meta={"pairing": pairing, "src": edge["src"], "dst": edge["dst"], "score": float(edge["score"])},
-        legendgroup=pairing,
+        legendgroup=BACKGROUND if off else pairing,
         showlegend=False,
         hovertemplate=_edge_text(drawing, pairing, edge) + "<extra></extra>",
     )
 
 
 def _edge_text(drawing: Drawing, pairing: str, edge: Mapping[str, Any]) -> str:
-    lines = [
-        f"<b>{edge['src']} → {edge['dst']}</b> ({pairing})",
-        f"{LONG_NAMES[drawing.metric]} {edge['score']:.4g}, expected {drawing.expected[pairing]:.4g}",
-        f"haar null: p = {edge['p_haar']:.2g}, q = {edge['q_haar']:.2g}",
-    ]
-    if edge.get("p_reverse", math.nan) == edge.get("p_reverse"):
-        lines.append(f"reverse null: p = {edge['p_reverse']:.2g}, q = {edge['q_reverse']:.2g}")
+    name, tier = LONG_NAMES[drawing.metric], f", {edge['tier']}" if edge["tier"] else ""
+    lines = [f"<b>{edge['src']} → {edge['dst']}</b> ({pairing}{tier})", f"{name} {edge['score']:.4g}"]
+    for null in NULLS:
+        if edge.get(f"p_{null}", math.nan) == edge.get(f"p_{null}"):
+            expected = f"expected {edge[f'null_{null}']:.4g}"
+            lines.append(f"{null} null: {expected}, p = {edge[f'p_{null}']:.2g}, q = {edge[f'q_{null}']:.2g}")
     return "<br>".join(lines)
 
 
@@ -264,8 +282,9 @@ def _dots(drawing: Drawing, members: Mapping[str, tuple[int, int]], name: str, c
 
 
 def _degrees(drawing: Drawing) -> dict[str, tuple[int, int]]:
-    """Arrows that end and that start at each head which has any, in the order of the heads."""
-    ending = pd.concat([table["dst"] for table in drawing.tables.values()]).value_counts()
-    starting = pd.concat([table["src"] for table in drawing.tables.values()]).value_counts()
+    """Arrows that end and that start at each head which has any, in the order of the heads; of those that are on."""
+    everyone = pd.concat(drawing.tables.values())
+    shown = everyone[everyone["tier"] != BACKGROUND]
+    ending, starting = ((shown if len(shown) else everyone)[side].value_counts() for side in ("dst", "src"))
     labels = sorted({*ending.index, *starting.index}, key=HeadLabel.parse)
     return {label: (int(ending.get(label, 0)), int(starting.get(label, 0))) for label in labels}

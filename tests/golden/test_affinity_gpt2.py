@@ -64,6 +64,30 @@ def test_most_pairs_beat_haar_and_almost_none_the_reverse_null(result: Result) -
         assert (table["q_reverse"] < 0.05).mean() < 0.04
 
 
+TWO_WAY = {
+    "OQ": (0.145, 364, 173, 45, 37, ("L10H0", "L11H2", 19.2, 4.2, 10.4)),
+    "OK": (0.135, 471, 201, 41, 11, ("L4H11", "L6H9", 38.4, 5.3, 14.6)),
+    "OV": (0.152, 599, 238, 108, 23, ("L9H0", "L11H3", 19.0, 3.9, 10.5)),
+}
+"""Scale, pairs with q < 0.05 in causal and in reverse order, strong pairs likewise, and the pair of the largest z: the
+reference page's."""
+
+
+@pytest.mark.parametrize("pairing", TWO_WAY)
+def test_the_two_way_null_gives_the_reference_pages_numbers(result: Result, pairing: str) -> None:
+    scale, forward, backward, strong, _, best = TWO_WAY[pairing]
+    node = result.to_json()["pairings"][pairing]
+    assert node["n_pairs"] == 9504
+    assert node["scale"] == pytest.approx(scale, abs=6e-4)
+    assert (node["n_significant"], node["n_significant_reverse"]) == (forward, backward)
+    table = edges(result, pairing)
+    assert list(table["tier"]).count("strong") == node["projection_kernel_n_strong"] == strong
+    assert list(table["tier"]).count("stands out") == forward - strong
+    first = result.top(1, pairing=pairing, by="z").iloc[0]
+    assert tuple(first[["src", "dst"]]) == best[:2]
+    np.testing.assert_allclose(first[["score", "expected", "z"]].astype(float), best[2:], atol=0.051)
+
+
 def test_the_kernel_survives_folding_and_the_composition_score_does_not(heads: Heads) -> None:
     found = fold_robustness(heads)
     kernel, score = (found["top_overlap"].sel(metric=metric) for metric in ("projection_kernel", "composition_score"))

@@ -203,9 +203,9 @@ def test_the_direction_test_is_uniform_on_untrained_weights_and_sees_a_direction
     assert float(node.projection_kernel_direction_p) < 0.02
 
 
-def planted(pairs: list[tuple[tuple[int, int], tuple[int, int]]], role: str = "k_proj") -> Heads:
+def planted(pairs: list[tuple[tuple[int, int], tuple[int, int]]], role: str = "k_proj", n_heads: int = 6) -> Heads:
     """Untrained weights in which each source writes exactly what its destination reads through K."""
-    heads = untrained()
+    heads = untrained(heads=n_heads)
     state = {
         name: tensor.clone() for name, tensor in heads.checkpoint.store.read(list(heads.checkpoint.store.infos)).items()
     }
@@ -213,6 +213,49 @@ def planted(pairs: list[tuple[tuple[int, int], tuple[int, int]]], role: str = "k
         written = state[f"layers.{src_layer}.self_attn.o_proj.weight"][:, src * 8 : src * 8 + 8]
         state[f"layers.{dst_layer}.self_attn.{role}.weight"][dst * 8 : dst * 8 + 8] = written.T
     return headspan.open((state, dict(heads.checkpoint.config.fields))).heads()
+
+
+def test_the_two_way_null_says_nothing_of_untrained_weights() -> None:
+    for seed in range(3):
+        result = headspan.affinity(untrained(heads=8, seed=seed), draws=2)
+        assert result.attrs["null"] == "two-way"
+        for pairing in ("OQ", "OK", "OV"):
+            node = result[pairing]
+            assert list(node["null"].values) == ["two-way", "reverse", "haar"]
+            for metric in ("projection_kernel", "composition_score"):
+                assert int(node[f"{metric}_n_significant"].sel(null="two-way")) <= 1
+                assert float(node[f"{metric}_n_strong"]) == 0
+        said = [finding.statement for finding in result.findings if "in general" in finding.statement]
+        assert len(said) == 3
+        assert any(text.startswith("None of 960 ") for text in said)
+
+
+def test_planted_pairs_are_strong_and_counted() -> None:
+    pairs = [((a, b), (a + 2, 7 - b)) for a in range(4) for b in (0, 2, 4, 6)]
+    result = headspan.affinity(planted(pairs, n_heads=8), draws=2)
+    names = {(f"L{s[0]}H{s[1]}", f"L{d[0]}H{d[1]}") for s, d in pairs}
+    for metric in ("projection_kernel", "composition_score"):
+        top = edges(result, "OK", metric, len(pairs))
+        assert set(zip(top["src"], top["dst"], strict=True)) == names
+        assert set(top["tier"]) == {"strong"}
+        assert (top["q_two-way"] < 1e-3).all()
+    node = result.to_json()["pairings"]["OK"]
+    assert len(pairs) <= node["n_significant"] <= len(pairs) + 2
+    assert node["n_pairs"] == 960
+    assert node["n_significant_reverse"] <= 2
+    assert 0 < node["scale"] < 0.2
+    assert set(edges(result, "OQ")["tier"]) <= {"background", "stands out"}
+
+
+def test_a_small_model_is_compared_with_its_reverse_order_and_says_so() -> None:
+    result = headspan.affinity(untrained(), pairings="OK,QQ", draws=2)
+    assert result.attrs["null"] == "reverse"
+    assert "32 partners of every head; this model has 6, 1,080 and 30" in result.attrs["null_reason"]
+    assert list(result["OK"]["null"].values) == ["reverse", "haar"]
+    # A role paired with itself has no order to reverse.
+    assert list(result["QQ"]["null"].values) == ["haar", "reverse"]
+    assert result.to_json()["pairings"]["OK"]["scale"] is None
+    assert any("anisotropy changes with depth" in finding.evidence for finding in result.findings)
 
 
 def test_planted_pairs_are_found_under_every_null() -> None:
@@ -313,7 +356,7 @@ CONTRADICTIONS = [
     ({"pairings": "OQ,OX"}, "'OX' is not a pairing; write a source and a destination role"),
     ({"metrics": "foo"}, "metrics='foo' is unknown; metrics are projection_kernel, composition_score"),
     ({"metrics": ()}, r"metrics=\(\) is unknown"),
-    ({"null": "anticausal"}, "null='anticausal' is unknown; nulls are haar, reverse"),
+    ({"null": "anticausal"}, "null='anticausal' is unknown; nulls are two-way, reverse, haar"),
     ({"algorithm": "magic"}, "algorithm='magic' is unknown; algorithms are auto, exact, gram, projector, sketch"),
     ({"metrics": "cs", "labels": "2601.10266"}, "labels='2601.10266' are looked for among the hubs, which need"),
     ({"pairings": "QQ", "labels": "ioi"}, "labels='ioi' are looked for among the hubs, which need"),
@@ -349,8 +392,8 @@ def test_a_result_is_read_by_label_and_ranked() -> None:
     kernel = aff["OK"].projection_kernel
     assert float(kernel.sel(src="L0H3", dst="L1H6")) == float(kernel.sel(src="0.3", dst=(1, 6))) == float(kernel.max())
     assert set(kernel.attrs) == {"long_name", "range", "null", "formula", "reference"}
-    best = aff.top(5)
-    assert list(best.columns) == ["src", "dst", "score", "expected", "z", "p", "q"]
+    best = aff.top(5, null="haar")
+    assert list(best.columns) == list(aff.top(5)) == ["src", "dst", "score", "expected", "z", "p", "q"]
     assert best["expected"].tolist() == pytest.approx([16 * 16 / 128] * 5)
     assert headspan.affinity("demo", draws=2).top(1).columns[0] == "pairing"
     by_z = aff.top(3, pairing="OK", metric="cs", by="z", null="reverse")

@@ -121,8 +121,10 @@ def test_nan_becomes_null_at_any_depth() -> None:
 
 def test_tables_name_the_null_and_the_expected_score(stories: Path) -> None:
     shown = run("affinity", str(stories), "--top", "2", "--robustness")
-    assert "q (haar)" in shown
-    assert "expected 1" in shown
+    plain = " ".join(shown.split())
+    assert "expected (reverse)" in plain
+    assert "1 for random subspaces" in plain
+    assert "Null: reverse; the two-way null needs 3 layers, 1,000 pairs of different layers and 32 partners" in plain
     assert "Hubs" in shown
     assert "RMSNorm, which keeps the mean" in shown.replace("\n", " ")
 
@@ -165,7 +167,7 @@ def test_pair_prints_the_command_that_reproduces_it(stories: Path) -> None:
 BAD = [
     (["affinity", "MODEL", "--pairing", "OX"], "'OX' is not a pairing"),
     (["affinity", "MODEL", "--metric", "both", "--top", "0"], "top=0, "),
-    (["affinity", "MODEL", "--null", "uniform"], "nulls are haar, reverse"),
+    (["affinity", "MODEL", "--null", "uniform"], "nulls are two-way, reverse, haar"),
     (["affinity", "MODEL", "--fold", "rms"], "fold='rms' is unknown"),
     (["affinity", "MODEL", "--labels", "ioi"], "labels 'ioi' are for another model"),
     (["affinity", "MODEL", "-o", "out.xlsx"], "its ending is none of"),

@@ -87,17 +87,39 @@ def test_the_strongest_pair_is_drawn_with_its_numbers(gpt2: Result) -> None:
     strongest = max(arrows(wiring_diagram(gpt2)), key=lambda trace: trace.meta["score"])
     assert (strongest.meta["src"], strongest.meta["dst"], strongest.meta["pairing"]) == ("L4H11", "L5H1", "OK")
     assert strongest.meta["score"] == best["score"]
-    for part in ("L4H11 → L5H1", "projection kernel 39.33, expected 5.333", "reverse null: p = 0.00063"):
+    for part in (
+        "L4H11 → L5H1</b> (OK, strong)",
+        "projection kernel 39.33",
+        "two-way null: expected 5.637",
+        "reverse null: expected 5.618, p = 0.00063",
+        "haar null: expected 5.333",
+    ):
         assert part in strongest.hovertemplate
     assert f"q = {best['q_reverse']:.2g}" in strongest.hovertemplate
 
 
 def test_stronger_pairs_are_drawn_wider_and_darker(gpt2: Result) -> None:
-    ordered = sorted(arrows(wiring_diagram(gpt2)), key=lambda trace: trace.meta["score"])
-    widths, opacities = [trace.line.width for trace in ordered], [trace.opacity for trace in ordered]
-    assert widths == sorted(widths)
-    assert opacities == sorted(opacities)
-    assert widths[-1] > 3 * widths[0]
+    figure = wiring_diagram(gpt2)
+    tier = {
+        (pairing, edge["src"], edge["dst"]): edge["tier"]
+        for pairing in ("OQ", "OK", "OV")
+        for edge in edges(gpt2, pairing, top=20).to_dict("records")
+    }
+    drawn = {name: [] for name in ("strong", "stands out", "background")}
+    for trace in sorted(arrows(figure), key=lambda trace: trace.meta["score"]):
+        drawn[tier[trace.meta["pairing"], trace.meta["src"], trace.meta["dst"]]].append(trace)
+    assert all(drawn.values())
+    for traces in drawn.values():
+        widths, opacities = [trace.line.width for trace in traces], [trace.opacity for trace in traces]
+        assert widths == sorted(widths)
+        assert opacities == sorted(opacities)
+    ends = [[trace.line.width for trace in traces] for traces in drawn.values()]
+    assert min(ends[0]) > max(ends[1]) >= min(ends[1]) >= max(ends[2])
+    assert {trace.visible for trace in drawn["background"]} == {"legendonly"}
+    assert {trace.visible for trace in drawn["strong"]} == {True}
+    assert [trace.name for trace in figure.data if trace.legendgroup == "background" and trace.showlegend is None] == [
+        "background pairs"
+    ]
 
 
 def test_arrows_start_at_the_writer_and_end_beside_the_reader(gpt2: Result) -> None:

@@ -32,7 +32,7 @@ def test_the_strongest_pairs_are_one_call_away() -> None:
     assert list(found) == COLUMNS
     assert found[["src", "dst"]].values.tolist() == [["L0H3", "L1H6"], ["L0H3", "L1H1"], ["L0H3", "L1H3"]]
     assert found["score"].tolist() == sorted(found["score"], reverse=True)
-    np.testing.assert_allclose(found["expected"], 16 * 16 / 128)
+    np.testing.assert_allclose(headspan.affinity("demo", pairings="OK", null="haar").top(3)["expected"], 16 * 16 / 128)
 
 
 def test_several_pairings_are_named(wiring: Result) -> None:
@@ -60,7 +60,7 @@ def test_a_metric_has_two_names(wiring: Result, metric: str) -> None:
         ({"pairing": "QQ"}, "pairing 'QQ' is not in this result; it has OQ, OK, OV"),
         ({"metric": "beauty"}, "metric 'beauty' is not known here; metrics are projection_kernel, composition_score"),
         ({"by": "src"}, "by='src' is not a column to rank by; it is one of score, expected, z, p, q"),
-        ({"null": "hope"}, "null 'hope' is not in this result; it has haar, reverse"),
+        ({"null": "hope"}, "null 'hope' is not in this result; it has reverse, haar"),
     ],
 )
 def test_a_wrong_choice_names_the_argument_and_what_is_allowed(
@@ -101,7 +101,7 @@ def test_the_table_holds_every_pair_with_its_null(wiring: Result) -> None:
     rows = wiring.table()
     assert len(rows) == 3 * 64
     assert {"projection_kernel", "projection_kernel_null", "projection_kernel_z", "composition_score_q"} <= set(rows)
-    other = wiring.table(null="reverse")
+    other = wiring.table(null="haar")
     assert not rows["projection_kernel_p"].equals(other["projection_kernel_p"])
     assert rows["projection_kernel"].equals(other["projection_kernel"])
 

@@ -54,11 +54,12 @@ def test_edges_can_be_chosen_by_score_and_by_significance(result: Result) -> Non
     assert 0 < strong.number_of_edges() < 3 * 6 * 36
     assert min(score for _, _, score in strong.edges(data="score")) >= 0.9
     found = headspan.affinity(planted([((0, 1), (3, 2))]), draws=2)
+    assert wiring_graph(found).graph["null"] == "reverse"
     significant = wiring_graph(found, top=None, q_below=1e-6, null="haar")
     assert list(significant.edges(keys=True)) == [("L0H1", "L3H2", "OK")]
     with pytest.raises(ArgumentError, match="a wiring graph needs a limit"):
         wiring_graph(result, top=None)
-    with pytest.raises(ArgumentError, match="null='uniform' is unknown; nulls are haar, reverse"):
+    with pytest.raises(ArgumentError, match="null='uniform' is unknown; nulls are two-way, reverse, haar"):
         wiring_graph(result, null="uniform")
 
 

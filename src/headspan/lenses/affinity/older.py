@@ -7,7 +7,7 @@ import xarray as xr
 
 from headspan.dims import PAIR_DIMS
 from headspan.errors import HeadspanError
-from headspan.lenses.affinity.schema import ALIASES, NULLS
+from headspan.lenses.affinity.schema import ALIASES, HAAR, REVERSE
 from headspan.lenses.affinity.scores import reverse_moments, standardized
 from headspan.statistics import layer_distance
 
@@ -32,7 +32,7 @@ def upgraded(dataset: xr.Dataset) -> xr.Dataset:
     if "pair" in dataset.dims:
         raise HeadspanError("sketches of version 1 cannot be read; compute the result again")
     old = ["p_value", "q_value", "metric", *(name for name in SUMMARY if name in dataset)]
-    found = dataset.drop_vars(old).assign_coords(null=list(NULLS))
+    found = dataset.drop_vars(old).assign_coords(null=[HAAR, REVERSE])
     for alias, name in ALIASES.items():
         if name in dataset:
             found = found.assign(_derived(dataset, alias, name)).assign(

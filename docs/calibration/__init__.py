@@ -27,5 +27,7 @@ def rates_of(test: str, null: str, p: np.ndarray) -> list[Row]:
         hits = int((known <= level).sum())
         low, high = wilson(hits, len(known))
         rate = hits / max(len(known), 1)
-        rows.append({"test": test, "null": null, "level": level, "rate": rate, "low": low, "high": high, "n": len(known)})
+        rows.append(
+            {"test": test, "null": null, "level": level, "rate": rate, "low": low, "high": high, "n": len(known)}
+        )
     return rows

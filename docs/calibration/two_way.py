@@ -57,7 +57,7 @@ def with_depth(_: torch.Generator) -> torch.Tensor:
 def hubs(generator: torch.Generator) -> torch.Tensor:
     """Every eighth head uses the leading directions far more than the others: still unrelated, but not additive."""
     scale = isotropic(generator).clone()
-    scale[:: HEADS, :24] *= 3
+    scale[::HEADS, :24] *= 3
     return scale
 
 

@@ -47,7 +47,7 @@ def pair() -> tuple[headspan.Heads, headspan.Heads]:
 
 @pytest.fixture(scope="module")
 def result(pair: tuple[headspan.Heads, headspan.Heads]) -> headspan.Result:
-    return headspan.compare(*pair, draws=DRAWS)
+    return headspan.compare(*pair, null="haar", draws=DRAWS)
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +201,10 @@ def test_the_page_names_both_models_as_text(result: headspan.Result) -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"level": 1.0}, "level=1.0: needed is a q-value"), ({"null": "x"}, "null='x' is unknown; nulls are haar")],
+    [
+        ({"level": 1.0}, "level=1.0: needed is a q-value"),
+        ({"null": "x"}, "null='x' is unknown; nulls are two-way, reverse and haar"),
+    ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):

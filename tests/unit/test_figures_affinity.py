@@ -99,11 +99,11 @@ def test_the_strongest_pair_is_drawn_with_its_numbers(gpt2: Result) -> None:
 
 
 def test_stronger_pairs_are_drawn_wider_and_darker(gpt2: Result) -> None:
-    figure = wiring_diagram(gpt2)
+    figure = wiring_diagram(gpt2, top=60)
     tier = {
         (pairing, edge["src"], edge["dst"]): edge["tier"]
         for pairing in ("OQ", "OK", "OV")
-        for edge in edges(gpt2, pairing, top=20).to_dict("records")
+        for edge in edges(gpt2, pairing, top=60).to_dict("records")
     }
     drawn = {name: [] for name in ("strong", "stands out", "background")}
     for trace in sorted(arrows(figure), key=lambda trace: trace.meta["score"]):

@@ -303,7 +303,7 @@ def test_classes_robustness_and_sensitivity_are_nodes_of_the_result(stories: Pat
 
 def test_results_of_version_1_are_read(tmp_path: Path) -> None:
     """A file as the first version wrote it: scores by axis `metric`, grids of layers and heads."""
-    whole = headspan.affinity(untrained(layers=3), pairings="OK", draws=2)
+    whole = headspan.affinity(untrained(layers=3), pairings="OK", null="haar", draws=2)
     grid = whole.grid("OK")
     pairs = ["src_layer", "src_head", "dst_layer", "dst_head"]
     old = {"projection_kernel": "pk", "composition_score": "cs"}

@@ -80,7 +80,9 @@ def test_planted_pairs_are_found_and_their_neighbors_are_not() -> None:
     found = two_way(drawn, PLACES, PLACES)
     assert all(found.q[pair] < 1e-4 and found.mirror_fdr[pair] <= 0.1 for pair in planted)
     assert (found.q < 0.05).sum() <= len(planted) + 3
-    np.testing.assert_allclose([found.expected[pair] for pair in planted], [expected[pair] for pair in planted], rtol=0.2)
+    np.testing.assert_allclose(
+        [found.expected[pair] for pair in planted], [expected[pair] for pair in planted], rtol=0.2
+    )
 
 
 def test_the_mirror_check_counts_both_tails() -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headspan.lenses.run import Opening
     from headspan.result import Result
 
-NULLS = {"haar": "haar", "reverse": "reverse", "anticausal": "reverse"}
+NULLS = {"two-way": "two-way", "reverse": "reverse", "haar": "haar", "anticausal": "reverse"}
 """Nulls under which a pair is an edge, by their names; the last is the older name of the reverse-order null."""
 LENS = Lens(
     name="compare",
@@ -36,7 +36,7 @@ def compare(
     draws: int = 16,
     seed: int = 0,
     level: float = 0.05,
-    null: str = "haar",
+    null: str = "two-way",
     memory: int | str = "4GB",
     **opening: Unpack[Opening],
 ) -> Result:
@@ -49,7 +49,8 @@ def compare(
     leading, tolerance, draws, seed
         As for `headspan.drift`; `draws` and `seed` also for the null of edges.
     level, null
-        A pair is an edge if its q-value under this null ("haar" or "reverse") is below `level`.
+        A pair is an edge if its q-value under this null ("two-way", "reverse" or "haar", as for `headspan.affinity`) is
+        below `level`. In a small model reverse takes the place of two-way; the attribute `edge_null` says so.
     memory
         Budget for one block of layers.
     **opening
@@ -73,6 +74,6 @@ def compare(
     if not 0 < level < 1:
         raise ArgumentError(f"level={level}: needed is a q-value between 0 and 1")
     if null not in NULLS:
-        raise ArgumentError(f"null={null!r} is unknown; nulls are haar and reverse")
+        raise ArgumentError(f"null={null!r} is unknown; nulls are two-way, reverse and haar")
     options = {"leading": leading, "tolerance": tolerance, "draws": draws, "seed": seed}
     return run(LENS, [before, after], {**options, "level": level, "null": NULLS[null], "memory": memory}, opening)

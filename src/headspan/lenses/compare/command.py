@@ -14,7 +14,7 @@ COMMAND = Command(
     "Compare two checkpoints: how far every head moved, edges gained and lost, spectra; against a random change.",
     COMPARE,
     options={
-        "null": Option("Null under which a pair is an edge: haar or reverse."),
+        "null": Option("Null under which a pair is an edge: two-way, reverse or haar."),
         "level": Option("A pair is an edge if its q-value is below this.", float),
         "draws": Option("Random changes per head.", int),
     },

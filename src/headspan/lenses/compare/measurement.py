@@ -45,21 +45,28 @@ def measure(
     draws: int = 16,
     seed: int = 0,
     level: float = 0.05,
-    null: str = "haar",
+    null: str = "two-way",
     memory: int | str = "4GB",
 ) -> xr.DataTree:
     """`headspan.compare` on heads: `drift/<role>`, `wiring/<pairing>` and `spectra/<kind>`."""
     moved = drift(before, after, leading=leading, tolerance=tolerance, draws=draws, seed=seed)
     nodes = {f"drift/{role}": moved.dataset(role) for role in ROLES}
-    attrs = {**moved.attrs, "level": level, "edge_null": null}
+    attrs = {**moved.attrs, "level": level}
     if before.n_layers > 1:
         current_step("kernels of all pairs")
         pair = [
             affinity(
-                heads, metrics="projection_kernel", algorithm="exact", tolerance=tolerance, seed=seed, memory=memory
+                heads,
+                metrics="projection_kernel",
+                null=null,
+                algorithm="exact",
+                tolerance=tolerance,
+                seed=seed,
+                memory=memory,
             )
             for heads in (before, after)
         ]
+        null = attrs["edge_null"] = pair[0].attrs["null"]
         few = before.n_layers * before.n_heads <= MANY_HEADS
         moments = _null_moments(before, moved, list(pair[0].data.children), memory) if few else {}
         for pairing in pair[0].data.children:

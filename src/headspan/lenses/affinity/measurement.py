@@ -174,11 +174,13 @@ def _complete_nodes(
 
 
 def without_order(node: xr.Dataset) -> xr.Dataset:
-    """A pairing of shared layers without what compares orders or pairs: NaN but for scores and the haar null."""
+    """A pairing of shared layers without what compares orders or takes passes for independent: NaN beside haar."""
     undefined = {
         str(name): one.where(one["null"] == "haar") if "null" in one.dims else one * np.nan
         for name, one in node.data_vars.items()
-        if "null" in one.dims or "_direction" in str(name) or str(name).endswith("_reverse")
+        if "null" in one.dims
+        or "_direction" in str(name)
+        or str(name).endswith(("_reverse", "_mean_low", "_mean_high"))
     }
     return node.assign(undefined)
 

@@ -42,3 +42,10 @@ def significance(name: str, value: float) -> str:
     if value != value:
         return f"{name} undefined"
     return f"{name} < 1e-300" if value < 1e-300 else f"{name} = {value:.2g}"
+
+
+def rank_evidence(rule: float | str) -> str:
+    """How ranks were decided, as a sentence, from a result's attribute `tolerance`."""
+    if isinstance(rule, str):
+        return f"Singular values up to the {rule}, in which the weights are stored, count as zero."
+    return f"Singular values up to {rule:.1e} of the largest count as zero."

@@ -105,9 +105,9 @@ class Lens:
             return f"needs {part}, which this checkpoint does not have"
         if self.any_of and not self.any_of & stored.parts:
             return f"needs one of {', '.join(sorted(self.any_of))}; this checkpoint has none"
-        if len(stored.attention_layers) < self.min_layers:
-            shared = f", run {stored.stack.repeats} times" if stored.stack.repeats > 1 else ""
-            return f"needs at least {self.min_layers} layers; this model has {stored.stack.n_layers}{shared}"
+        # A layer that runs several times composes with itself at later passes.
+        if max(len(stored.attention_layers), len(stored.stack.passes)) < self.min_layers:
+            return f"needs at least {self.min_layers} layers; this model has {stored.stack.n_layers}"
         if self.one_stream and stored.stack.reads_memory:
             return "queries and keys of cross-attention read different streams"
         return None

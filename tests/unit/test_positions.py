@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 import headspan
 from headspan.errors import ArgumentError, CheckpointError, DegenerateSubspace
-from headspan.lenses.positions.spectra import random_table, rank_tolerance, row_blocks, table_spectra
+from headspan.lenses.positions.spectra import RankRule, random_table, row_blocks, table_spectra
 from tests.unit.positions_models import CONTEXT, VOCAB, D, basis, gpt2, made_of, set_tables
 
-TOLERANCE = rank_tolerance(D, torch.float64)
 FALLING = np.geomspace(10, 0.1, D)
 
 
@@ -38,7 +37,7 @@ def avoiding() -> headspan.Result:
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 99), st.floats(-3, 3))
 def test_spectra_are_the_singular_values_with_and_without_the_mean_row(n: int, d: int, seed: int, shift: float) -> None:
     table = torch.as_tensor(np.random.default_rng(seed).standard_normal((n, d)) + shift)
-    found = table_spectra(table, 1e-7, scratch=16 * d * 5)
+    found = table_spectra(table, RankRule(1e-7), scratch=16 * d * 5)
     for spectrum, rows in ((found.stored, table), (found.centered, table - table.mean(0))):
         values = torch.linalg.svdvals(rows)
         kept = values[: spectrum.rank]

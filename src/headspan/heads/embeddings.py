@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.checkpoint.families import Table
+from headspan.checkpoint.families import Linear, Table
 from headspan.checkpoint.families.parts import layer_norm
 from headspan.errors import ArgumentError, MissingTensor
 from headspan.heads.heads import Heads
@@ -102,6 +102,25 @@ def table_bytes(reader: WeightReader, name: str) -> int:
     return items * (own.itemsize + (reader.dtype.itemsize if copied else 0))
 
 
+def table_roundoff(reader: WeightReader, name: str) -> float:
+    """Error of an entry of W_E, W_pos or W_U over the rms of its entries; sqrt(2) as much for a product of two."""
+    stored, stack = reader.stored, reader.stored.stack
+    tables = {"W_E": stack.tokens, "W_pos": stack.position_table, "W_U": stack.unembedding}
+    table = tables[name]
+    own = stored.unembedding if name == "W_U" else None if table is None else stored.names.find(*table.names)
+    through = None if table is None else table.through
+    parts = [Linear(own)] if own is not None else []
+    parts += [] if through is None else [through]
+    return 2 ** (0.5 * (len(parts) - 1)) * max(map(reader.roundoff, parts))
+
+
+def mlp_roundoff(reader: WeightReader, layer: int) -> float:
+    """Error of an entry of a layer's MLP matrices over the rms of their entries; the coarsest of them."""
+    mlp = reader.stored.stack.mlp
+    linears = () if mlp is None else (*mlp.reads, mlp.write)
+    return max((reader.roundoff(reader.stored.at_layer(linear, layer)) for linear in linears), default=0.0)
+
+
 def mlp_linears(reader: WeightReader, layer: int) -> Iterator[tuple[Tensor, Tensor | None]]:
     """What the MLP reads with, then what it writes with, each with its bias; none is held while another is read."""
     mlp, stored = reader.stored.stack.mlp, reader.stored
@@ -130,10 +149,30 @@ def _written(reader: WeightReader, rows: Tensor) -> Tensor:
 
 
 def _table_rows(reader: WeightReader, table: Table) -> Tensor:
-    rows = reader.rows(reader.stored.names.require(*table.names).name, table.width)[table.unused_rows :]
+    rows = _narrow_rows(reader, table)
     if table.through is None:
         return rows
     return rows @ reader.linear(table.through, rows.shape[-1], reader.d_model)[0]
+
+
+def _narrow_rows(reader: WeightReader, table: Table) -> Tensor:
+    return reader.rows(reader.stored.names.require(*table.names).name, table.width)[table.unused_rows :]
+
+
+def widened_together(reader: WeightReader) -> bool:
+    """Whether one matrix widens tokens and positions alike (ALBERT, ELECTRA): they are added and normed before it."""
+    tokens, positions = reader.stored.stack.tokens, reader.stored.stack.position_table
+    if tokens is None or positions is None or tokens.through is None:
+        return False
+    return tokens.through == positions.through
+
+
+def narrow_table(reader: WeightReader, name: str) -> Float[Tensor, "row width"]:
+    """W_E or W_pos before the matrix that widens its rows to d_model."""
+    table = {"W_E": reader.stored.stack.tokens, "W_pos": reader.stored.stack.position_table}[name]
+    if table is None:
+        raise MissingTensor(f"a {reader.checkpoint.family} has no table {name}")
+    return _narrow_rows(reader, table)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from headspan.heads.memory import T, TensorCache, layers_that_fit, memory_bytes
 from headspan.heads.norms import HeadNormWeights, NormWeights, checked_fold, fold_label
 from headspan.heads.reader import WeightReader, checked_dtype, checked_layers, checked_roles, span_text
 from headspan.progress import current_step
-from headspan.subspaces.rank import default_tolerance, numerical_rank
+from headspan.subspaces.rank import numerical_rank
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,6 +122,26 @@ class Heads:
         checked = checked_fold(self.reader.stored, fold, center, self.checkpoint.family)
         return replace(self, reader=replace(self.reader, fold=checked, center=center))
 
+    def unrolled(self) -> Heads:
+        """The heads pass by pass: those of a layer that the model runs through several times, once for each time.
+
+        Itself where no layer is shared. Else `layers` are passes, in order, and reading one reads its shared layer.
+        """
+        stack, passes = self.stack, self.stack.passes
+        if not passes:
+            return self
+        once = replace(
+            stack,
+            n_layers=len(passes),
+            layer_keys=tuple(stack.key(layer) for layer in passes),
+            scale=tuple(stack.scale[layer] for layer in passes),
+            repeats=1,
+            passes=(),
+        )
+        layers = tuple(number for number, layer in enumerate(passes) if layer in self.layers)
+        stored = replace(self.reader.stored, stack=once)
+        return Heads(replace(self.reader, stored=stored), layers, TensorCache(self.cache.limit))
+
     def shape(self, role: Role) -> tuple[int, int, int, int]:
         """Shape of a role's weights over all these layers."""
         rows = self.stack.projections[role].rows
@@ -175,6 +195,15 @@ class Heads:
     def table(self, name: str) -> Float[Tensor, "_ _"]:
         """W_E, W_pos or W_U, read now and not kept."""
         return embeddings.read_table(self.reader, name)
+
+    @property
+    def widened_together(self) -> bool:
+        """Whether one matrix widens the rows of W_E and W_pos to d_model (ALBERT, ELECTRA)."""
+        return embeddings.widened_together(self.reader)
+
+    def narrow_table(self, name: str) -> Float[Tensor, "_ _"]:
+        """W_E or W_pos before that matrix, read now and not kept."""
+        return embeddings.narrow_table(self.reader, name)
 
     @property
     def W_Q(self) -> Float[Tensor, "layer head d_model d_head"]:
@@ -233,6 +262,14 @@ class Heads:
         linears = self._keep(f"MLP of layer {layer}", lambda: tuple(chain(*embeddings.mlp_linears(self.reader, layer))))
         return embeddings.MLPWeights.of(linears)
 
+    def roundoff(self, table: str) -> float:
+        """Error that storing left in an entry of W_E, W_pos or W_U, over the rms of its entries."""
+        return embeddings.table_roundoff(self.reader, table)
+
+    def mlp_roundoff(self, layer: int) -> float:
+        """The same for the MLP of one layer."""
+        return embeddings.mlp_roundoff(self.reader, layer)
+
     def mlp_matrices(self, layer: int) -> Iterator[Float[Tensor, "_ _"]]:
         """The same matrices one after the other, without biases: what is read (gate and up, or one), then W_out.
 
@@ -263,17 +300,21 @@ class Heads:
     def rank(self, role: Role, tolerance: float | None = None, memory: int | str = "1GB") -> Int[Tensor, "layer heads"]:
         """Numerical rank of each head's matrix of one role, in [0, d_head]; d_head for random weights.
 
-        A singular value counts if it exceeds `tolerance` times the head's largest; by default d_model times the machine
-        epsilon of the computing dtype.
+        Decided in double precision. A singular value counts if it exceeds the noise of the dtype that the weights were
+        stored in (`headspan.subspaces.rank`), or `tolerance` times the head's largest where that is given.
         """
-        tol = default_tolerance(self.d_model, self.dtype) if tolerance is None else tolerance
         ranks, budget, (per_layer, once) = [], memory_bytes(memory), self.block_bytes((role,))
-        # A factorization takes two copies of what it is given.
-        for block in self.blocks(min(budget, max(budget // 4, per_layer + once)), (role,)):
+        # A factorization takes two copies of what it is given, and a copy in double precision is twice as large.
+        for block in self.blocks(min(budget, max(budget // 8, per_layer + once)), (role,)):
             W = block.weight(role)
-            tall = W.transpose(-1, -2) if role == "O" else W
-            ranks.append(numerical_rank(tall, tol))
+            noise = block.noise(role).double() if tolerance is None else 0.0
+            ranks.append(numerical_rank((W.mT if role == "O" else W).double(), tolerance, noise))
         return torch.cat(ranks)
+
+    def rank_rule(self, tolerance: float | None) -> float | str:
+        """How ranks are decided, for provenance: the tolerance, or the format whose noise does."""
+        stored = str(self.reader.stored_dtype).removeprefix("torch.")
+        return f"noise of {stored}" if tolerance is None else tolerance
 
     def _projections(self, roles: Sequence[Role]) -> dict[Role, Projection]:
         return {role: self.stack.projections[role] for role in roles}

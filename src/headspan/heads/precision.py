@@ -37,7 +37,10 @@ def double_bases(heads: Heads, role: Role, places: Sequence[tuple[int, int]], to
     share = default_tolerance(heads.d_model, heads.dtype) if tolerance is None else tolerance
     for layer, head in places:
         if layer not in blocks:
-            blocks = {layer: heads.layer(heads.layers[layer], (role,)).weight(role)[0]}
-        W = blocks[layer][head].double()
-        found.append(orthonormal_basis((W.mT if role == "O" else W)[None], share))
+            block = heads.layer(heads.layers[layer], (role,))
+            blocks = {layer: (block.weight(role)[0], block.noise(role)[0])}
+        W, noise = (each[head].double() for each in blocks[layer])
+        found.append(
+            orthonormal_basis((W.mT if role == "O" else W)[None], share, noise=noise if tolerance is None else 0.0)
+        )
     return concatenate(found)

@@ -20,6 +20,7 @@ from headspan.checkpoint.stored_stack import stored_shape
 from headspan.dims import ROLES, Fold, Role
 from headspan.errors import ArgumentError, CheckpointError
 from headspan.heads.norms import HeadNormWeights, NormWeights, checked_fold
+from headspan.subspaces import unit_roundoff
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -58,6 +59,11 @@ class WeightReader:
     @property
     def stored_dtype(self) -> torch.dtype:
         return stored_dtype(self.stored)
+
+    def roundoff(self, linear: Linear) -> float:
+        """The unit roundoff of a stored matrix as it is read: of its own dtype, or of the one wanted if coarser."""
+        own: torch.dtype = getattr(torch, self.stored.names.require(linear.weight).dtype)
+        return max(unit_roundoff(own), unit_roundoff(self.dtype))
 
     def convert(self, tensor: Tensor) -> Tensor:
         """`tensor` on the wanted device in the wanted dtype; itself where it is that already."""

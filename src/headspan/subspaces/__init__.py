@@ -32,7 +32,7 @@ from headspan.subspaces.nulls import (
 )
 from headspan.subspaces.overlap import squared_overlap_table, squared_overlaps
 from headspan.subspaces.random_angles import AngleNull, angle_null, random_principal_angles
-from headspan.subspaces.rank import default_tolerance, numerical_rank, spectrum_rank
+from headspan.subspaces.rank import default_tolerance, noise_floor, numerical_rank, spectrum_rank, unit_roundoff
 from headspan.subspaces.spectra import product_singular_values, singular_values, spectrum_ks, symmetric_eigenvalues
 from headspan.subspaces.subspace import Subspace, concatenate
 
@@ -55,6 +55,7 @@ __all__ = [
     "log_lower_tail",
     "log_upper_tail",
     "lower_tail",
+    "noise_floor",
     "null_space",
     "null_space_angles",
     "numerical_rank",
@@ -81,5 +82,6 @@ __all__ = [
     "squared_overlaps",
     "subspace_sum",
     "symmetric_eigenvalues",
+    "unit_roundoff",
     "upper_tail",
 ]

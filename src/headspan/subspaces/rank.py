@@ -1,4 +1,14 @@
-"""Numerical rank: how many singular values exceed an explicit share of the largest. The one place that decides it.
+r"""Numerical rank: how many singular values are more than rounding. The one place that decides it.
+
+A singular value of a [d, p] matrix counts if it exceeds both
+
+- what computing leaves of a zero: max(d, p) eps of the largest singular value, eps that of the dtype computed in;
+- what storing leaves of a zero: 2 n (sqrt d + sqrt p), with n the root mean square of the error of an entry (`noise`).
+  Independent errors of that size have a largest singular value of n (sqrt d + sqrt p). For a floating format
+  n = u rms(W), u its unit roundoff (`unit_roundoff`); for a quantizer with steps of size s, n = s / sqrt(12).
+
+The second is not d eps of the stored dtype: in half precision that would call every head zero. Errors of rounding are
+u / sqrt(3) of an entry or less, so that the 2 leaves a factor of three or more for entries of unequal size.
 
 The numerical contract every kernel of this folder keeps.
 
@@ -11,6 +21,8 @@ The numerical contract every kernel of this folder keeps.
 from __future__ import annotations
 
 import functools
+import math
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -19,10 +31,30 @@ from torch import Tensor
 from headspan.errors import ArgumentError, DegenerateSubspace, ShapeError
 from headspan.threads import one_thread
 
+Noise = TypeVar("Noise", Tensor, float)
+
 
 def default_tolerance(side: int, dtype: torch.dtype) -> float:
     """side * eps, `side` the longer one: what rounding alone can leave of a zero singular value, over the largest."""
     return side * float(torch.finfo(dtype).eps)
+
+
+def unit_roundoff(dtype: torch.dtype) -> float:
+    """u = eps / 2: the largest relative error of rounding to this dtype."""
+    return float(torch.finfo(dtype).eps) / 2
+
+
+def noise_floor(noise: Noise, d: int, p: int) -> Noise:
+    """2 noise (sqrt d + sqrt p): a singular value of a [d, p] matrix up to this may be what storing left of a zero.
+
+    Parameters
+    ----------
+    noise
+        Root mean square of the error of an entry.
+    d, p
+        Sides of the matrix, in either order.
+    """
+    return noise * (2 * (math.sqrt(d) + math.sqrt(p)))
 
 
 def require_tolerance(tolerance: float) -> None:
@@ -34,26 +66,36 @@ def require_tolerance(tolerance: float) -> None:
 
 
 def checked_matrix(
-    A: Float[Tensor, "*batch d p"], tolerance: float | None
-) -> tuple[Float[Tensor, "*batch d p"], float]:
-    """A in a precision to compute in and the tolerance to decide its rank by; raises unless A holds finite matrices."""
+    A: Float[Tensor, "*batch d p"], tolerance: float | None, noise: Tensor | float
+) -> tuple[Float[Tensor, "*batch d p"], float, Float[Tensor, "*batch"]]:
+    """A in a precision to compute in, the tolerance and the floor that decide its rank; A must be finite matrices."""
     if A.ndim < 2:
         raise ShapeError(f"a matrix needs shape [..., d, p], found {tuple(A.shape)}")
     A = promote(A, "matrix")
     require_finite(A, "matrix")
-    tolerance = default_tolerance(max(A.shape[-2:]), A.dtype) if tolerance is None else tolerance
+    d, p = A.shape[-2:]
+    tolerance = default_tolerance(max(d, p), A.dtype) if tolerance is None else tolerance
     require_tolerance(tolerance)
-    return A, tolerance
+    errors = torch.as_tensor(noise, dtype=A.dtype, device=A.device)
+    return A, tolerance, noise_floor(errors, d, p).expand(A.shape[:-2])
 
 
-def spectrum_rank(values: Float[Tensor, "*batch k"], tolerance: float) -> Int[Tensor, "*batch"]:
-    """How many of the singular values, which descend, exceed `tolerance` times the first; 0 if all are 0."""
-    return (values > tolerance * values[..., :1]).sum(-1)
+def spectrum_rank(
+    values: Float[Tensor, "*batch k"], tolerance: float, floor: Tensor | float = 0.0
+) -> Int[Tensor, "*batch"]:
+    """How many of the singular values, which descend, exceed `tolerance` times the first, and `floor`; 0 if all are 0.
+
+    `floor` is a number or [...], one for each spectrum.
+    """
+    least = torch.as_tensor(floor, dtype=values.dtype, device=values.device)[..., None]
+    return (values > torch.maximum(tolerance * values[..., :1], least)).sum(-1)
 
 
 @one_thread()
-def numerical_rank(A: Float[Tensor, "*batch d p"], tolerance: float | None = None) -> Int[Tensor, "*batch"]:
-    """The number of singular values above `tolerance` times the largest one.
+def numerical_rank(
+    A: Float[Tensor, "*batch d p"], tolerance: float | None = None, noise: Tensor | float = 0.0
+) -> Int[Tensor, "*batch"]:
+    """The number of singular values above `tolerance` times the largest one and above what `noise` leaves of a zero.
 
     Parameters
     ----------
@@ -61,16 +103,18 @@ def numerical_rank(A: Float[Tensor, "*batch d p"], tolerance: float | None = Non
         [..., d, p], real.
     tolerance
         Relative to the largest singular value; default max(d, p) * eps.
+    noise
+        Root mean square of the error of an entry, a number or [...], one for each matrix; see the module's text.
 
     Returns
     -------
     Tensor
         [...], int64, in [0, min(d, p)]. A random matrix has rank min(d, p); a zero matrix has rank 0.
     """
-    A, tolerance = checked_matrix(A, tolerance)
+    A, tolerance, floor = checked_matrix(A, tolerance, noise)
     tall = A if A.shape[-2] >= A.shape[-1] else A.mT
     # By the small Gram matrix no more than half the digits would be left; QR keeps them all.
-    return spectrum_rank(torch.linalg.svdvals(torch.linalg.qr(tall, mode="r").R), tolerance)
+    return spectrum_rank(torch.linalg.svdvals(torch.linalg.qr(tall, mode="r").R), tolerance, floor)
 
 
 DEFAULT_MEMORY = 256 * 2**20

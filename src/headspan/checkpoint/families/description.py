@@ -29,6 +29,8 @@ class Stack(Shape):
     """What stands for `{layer}` in names, layer by layer; the layer's number where this is empty."""
     repeats: int = 1
     """How often the model runs through these layers (ALBERT shares one layer among twelve)."""
+    passes: tuple[int, ...] = ()
+    """The layer that each pass runs through, in order, where layers are shared; empty where each runs once."""
 
     positions: Positions
     rotary: tuple[Rotary, ...] = ()
@@ -95,7 +97,8 @@ class Stack(Shape):
         if self.sinks is not None:
             yield "sinks", "attention sinks: a row of a pattern sums to less than 1"
         if self.repeats > 1:
-            yield "shared layers", f"the model runs through these layers {self.repeats} times; each is counted once"
+            counted = "each is counted once, and the wiring is that of the passes"
+            yield "shared layers", f"the model runs through these layers {self.repeats} times; {counted}"
         if self.write_norm is not None:
             yield "", "what the attention writes is normed before it is added to the stream"
         if self.experts:

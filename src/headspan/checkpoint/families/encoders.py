@@ -171,6 +171,9 @@ def describe_albert(config: Config) -> tuple[Stack, ...]:
     inner = config.integer("inner_group_num", most=MAX_LAYERS, default=1)
     stack = describe(ALBERT, config)
     n_layers = min(groups * inner, MAX_LAYERS)
+    # As transformers does it: which group stands at each depth, then the layers of that group one after the other.
+    at_depth = (depth * groups // stack.n_layers for depth in range(stack.n_layers))
+    passes = tuple(group * inner + layer for group in at_depth for layer in range(inner))
     keys = tuple(f"{layer // inner}.albert_layers.{layer % inner}" for layer in range(n_layers))
     return (
         replace(
@@ -178,6 +181,7 @@ def describe_albert(config: Config) -> tuple[Stack, ...]:
             n_layers=n_layers,
             layer_keys=keys,
             repeats=max(1, stack.n_layers // groups),
+            passes=passes if len(passes) > n_layers else (),
             scale=stack.scale[:1] * n_layers,
         ),
     )

@@ -78,7 +78,8 @@ def affinity(
     delta
         For rotary models, the offset from key to query at which W_Q W_K^T is taken; the kernel does not depend on it.
     tolerance
-        Rank tolerance of the bases, a share of the largest singular value.
+        Singular values up to this share of a head's largest count as zero; by default those up to the noise of the
+        dtype that the weights were stored in.
     seed, draws
         Of the bootstrap over heads, the permutations and the sketch.
     memory

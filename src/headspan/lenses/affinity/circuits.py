@@ -25,7 +25,7 @@ from torch import Tensor
 from headspan.dims import ROLES, Role
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.logits import bilinear_factors
-from headspan.subspaces import Subspace, orthonormal_basis
+from headspan.subspaces import Subspace
 from headspan.subspaces.subspace import concatenate, stack_factors
 from headspan.threads import one_thread
 
@@ -54,9 +54,7 @@ def head_circuits(
     factors: dict[str, list[Tensor]] = {"writer": [], "Q": [], "K": [], "V": []}
     for block in heads.blocks(memory, needed):
         for role in roles:
-            W = block.weight(role)
-            basis = orthonormal_basis(W.mT if role == "O" else W, tolerance)
-            spaces[role].append(basis.reshape(-1))
+            spaces[role].append(block.spaces(role, tolerance).reshape(-1))
         if composition:
             for name, factor in block_factors(heads, block, delta).items():
                 factors[name].append(factor.flatten(0, 1))

@@ -72,6 +72,8 @@ def show(result: Result, *, top: int = 20) -> Iterator[str | Rows | Facts]:
         ]
         if lines:
             yield Facts(lines, title="Hubs")
+    if "shared_weights" in result.attrs:
+        yield f"Shared weights: {result.attrs['shared_weights']}."
     yield from _made(result)
     yield from _further(result)
 
@@ -82,7 +84,7 @@ def _pairs(result: Result, pairing: str, metric: str, top: int) -> Rows:
     node, null = result[pairing], first_null(result, pairing)
     number = {name: float(node[f"{metric}_{name}"]) for name in ("mean", "mean_null")}
     interval = ""
-    if f"{metric}_mean_low" in node:
+    if f"{metric}_mean_low" in node and node[f"{metric}_mean_low"].notnull():
         interval = f" (95 % {float(node[f'{metric}_mean_low']):.4g} to {float(node[f'{metric}_mean_high']):.4g})"
     title = (
         f"{pairing}, {LONG_NAMES[metric]}: {int(node[f'{metric}_n_pairs']):,} pairs, "
@@ -118,7 +120,7 @@ def _standing(node: Any, metric: str) -> str:
 def _made(result: Result) -> Iterator[str]:
     """How the result was made, where there is more to say than the tables do."""
     made = result.attrs
-    if "null_reason" in made:
+    if "null_reason" in made and "shared_weights" not in made:
         yield f"Null: {made['null']}; {made['null_reason']}."
     if "float32_error" in made:
         yield (

@@ -44,6 +44,8 @@ def findings(result: Result) -> list[Finding]:
     found = [_strongest(result, pairing) for pairing in used]
     if is_sketched(result):
         found += [_certified(result, used)] if used else []
+    elif "shared_weights" in result.attrs:
+        found += [_shared(result)]
     else:
         found += [finding for pairing in used if (finding := _direction(result, pairing)) is not None]
         found += [_significant(result, pairing) for pairing in used]
@@ -68,6 +70,19 @@ def _strongest(result: Result, pairing: str) -> Finding:
         f"pairs. {_reason(result)}".strip(),
         reference=PAPER,
         weight=0.8 if best["tier"] != BACKGROUND and best["score"] > 3 * expected else 0.4,
+    )
+
+
+def _shared(result: Result) -> Finding:
+    """That passes through one layer are no independent layers, in place of what compares orders."""
+    passes, layers = int(result.attrs["n_layers"]), int(result.attrs["n_shared_layers"])
+    return Finding(
+        lens="affinity",
+        statement=f"The {passes} layers of the wiring are passes through {layers} stored "
+        f"{'layer' if layers == 1 else 'layers'}: a head composes with itself at later passes.",
+        value=float(passes),
+        evidence=f"In full: {result.attrs['shared_weights']}.",
+        weight=0.3,
     )
 
 
@@ -148,7 +163,7 @@ def _reason(result: Result) -> str:
     if reason is None:
         return ""
     blind = " Unrelated heads whose anisotropy changes with depth pass the reverse null too."
-    return f"{reason[0].upper()}{reason[1:]}.{'' if is_sketched(result) else blind}"
+    return f"{reason[0].upper()}{reason[1:]}.{blind if result.attrs['null'] == REVERSE else ''}"
 
 
 def _hub(result: Result) -> Finding | None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from headspan.dims import COMPOSING, KV_ROLES, parse_pairings
@@ -36,6 +37,7 @@ from headspan.lenses.affinity.pair_tables import (
     kernel_error,
     kernel_tables,
     overlap_tables,
+    pass_order,
     roles_in,
     scratch_kernel_tables,
     scratch_overlap_tables,
@@ -48,6 +50,11 @@ from headspan.lenses.affinity.wiring import has_hubs, hub_scores
 from headspan.lenses.run import labeled_result
 from headspan.statistics.two_way_fit import obstacle
 from headspan.subspaces.overlap import Algorithm
+
+SHARED = (
+    "passes run through shared layers: a pair of heads has one score in all passes, and pairs in reverse order have "
+    "the same scores, so that haar alone is a null"
+)
 
 
 def measure(
@@ -72,7 +79,8 @@ def measure(
 ) -> xr.DataTree:
     """`headspan.affinity` on heads: a node per pairing, hubs at the root, a node for each further question."""
     wanted, chosen = checked_pairings(heads, pairings), chosen_metrics(metrics)
-    if heads.n_layers < 2:
+    passes = heads.unrolled()
+    if passes.n_layers < 2:
         raise DegenerateSubspace("nothing composes: there is only one layer, and a head talks to heads of later layers")
     if width is not None and width > heads.d_model:
         raise ArgumentError(f"width={width} is more than d_model; a sketch needs 2 <= width <= {heads.d_model}")
@@ -83,13 +91,17 @@ def measure(
     obstacle = sketch_obstacle(wanted, chosen, null, labels, robustness or sensitivity, delta) if sketched else None
     if obstacle is not None:
         raise ArgumentError(f"{plan.reason}, so the pairs would be sketched, but {obstacle}; ask for algorithm='exact'")
-    classes = _classes(labels, heads)
+    classes = _classes(labels, passes)
     if sketched:
-        nodes, more = sketch_nodes(computed, wanted, Settings(top, confidence, width, seed, tolerance, budget))
+        nodes, more = sketch_nodes(
+            computed.unrolled(), wanted, Settings(top, confidence, width, seed, tolerance, budget)
+        )
     else:
         nodes, more = _complete_nodes(computed, plan, wanted, chosen, null, (delta, tolerance, seed, draws, budget))
     attributes = {**_attributes(computed, plan, tolerance, seed), "delta": delta, "top": top, **more}
     attributes |= _null_attributes(heads, null, sketched)
+    if heads.stack.passes:
+        attributes |= {"n_layers": passes.n_layers, "shared_weights": SHARED, "n_shared_layers": heads.n_layers}
     if classes is not None:
         attributes |= {"head_classes": json.dumps(classes.of_head), "labels": classes.source}
     nodes |= dict(_further_nodes(heads, nodes, classes, top, delta, robustness, sensitivity))
@@ -117,7 +129,12 @@ def two_way_obstacle(heads: Heads) -> str | None:
 
 
 def ordered_nulls(heads: Heads, null: str) -> tuple[str, ...]:
-    """The nulls of a model, the one asked for first; reverse order takes the place of two-way in a small model."""
+    """The nulls of a model, the one asked for first.
+
+    Reverse order takes the place of two-way in a small model. Passes through shared layers have haar alone.
+    """
+    if heads.stack.passes:
+        return (HAAR,)
     small = two_way_obstacle(heads) is not None
     first = REVERSE if small and null == TWO_WAY else null
     return (first, *(name for name in NULLS if name != first and not (small and name == TWO_WAY)))
@@ -125,11 +142,14 @@ def ordered_nulls(heads: Heads, null: str) -> tuple[str, ...]:
 
 def _null_attributes(heads: Heads, null: str, sketched: bool) -> dict[str, str]:
     """Which null is shown, and why it is not the one asked for where it is not."""
+    shown = HAAR if sketched else ordered_nulls(heads, null)[0]
+    if shown == null:
+        return {"null": shown}
     if sketched:
-        reason = "a sketch does not know all pairs, which the two-way null is fitted to" if null == TWO_WAY else None
-        return {"null": HAAR, **({} if reason is None else {"null_reason": reason})}
-    reason = two_way_obstacle(heads) if null == TWO_WAY else None
-    return {"null": ordered_nulls(heads, null)[0], **({} if reason is None else {"null_reason": reason})}
+        reason = "a sketch does not know all pairs, which the two-way null is fitted to"
+    else:
+        reason = SHARED if heads.stack.passes else two_way_obstacle(heads) or ""
+    return {"null": shown, "null_reason": reason}
 
 
 def blocks(heads: Heads) -> dict[str, dict[str, str]]:
@@ -152,7 +172,7 @@ def _attributes(heads: Heads, plan: Plan, tolerance: float | None, seed: int) ->
     """How the result was made; the rest of its provenance is added to every lens's."""
     return {
         "dtype": str(heads.dtype).removeprefix("torch."),
-        "tolerance": "default" if tolerance is None else tolerance,
+        "tolerance": heads.rank_rule(tolerance),
         "seed": seed,
         "algorithm": plan.chosen.algorithm,
         "operations": plan.chosen.operations,
@@ -172,9 +192,23 @@ def _complete_nodes(
     delta, tolerance, seed, draws, budget = settings
     composing = [pairing for pairing in wanted if pairing in COMPOSING] if COMPOSITION in metrics else []
     kernels, overlaps = _tables(heads, plan, wanted if KERNEL in metrics else (), composing, delta, tolerance, budget)
+    error = {} if kernels is None else kernel_error(heads, kernels, tolerance)
+    passes, order = heads.unrolled(), pass_order(heads)
+    if order is not None:
+        kernels = None if kernels is None else kernels.by_pass(order)
+        overlaps = None if overlaps is None else overlaps.by_pass(order)
     nulls = ordered_nulls(heads, null)
-    nodes = {pairing: pairing_dataset(heads, pairing, kernels, overlaps, nulls, seed, draws) for pairing in wanted}
-    return nodes, {} if kernels is None else kernel_error(heads, kernels, tolerance)
+    nodes = {pairing: pairing_dataset(passes, pairing, kernels, overlaps, nulls, seed, draws) for pairing in wanted}
+    if order is not None:
+        nodes = {pairing: without_order(node) for pairing, node in nodes.items()}
+    return nodes, error
+
+
+def without_order(node: xr.Dataset) -> xr.Dataset:
+    """A pairing of shared layers without what compares orders or takes passes for independent: NaN."""
+    blind = ("_reverse", "_mean_low", "_mean_high")
+    names = [str(name) for name in node.data_vars if "_direction" in str(name) or str(name).endswith(blind)]
+    return node.assign({name: node[name] * np.nan for name in names})
 
 
 def _tables(
@@ -216,7 +250,7 @@ def _further_nodes(
     sensitivity: bool,
 ) -> Iterator[tuple[str, xr.Dataset]]:
     """What follows from the scores: hubs at the root, and what was asked for beside them."""
-    pairs = labeled_result(LENS, xr.DataTree.from_dict(dict(nodes)), heads)
+    pairs = labeled_result(LENS, xr.DataTree.from_dict(dict(nodes)), heads.unrolled())
     if has_hubs(pairs):
         yield "", hub_scores(pairs)
     if classes is not None:

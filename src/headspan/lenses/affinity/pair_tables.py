@@ -26,7 +26,6 @@ from headspan.lenses.affinity.circuits import Circuits, block_factors
 from headspan.subspaces import (
     Subspace,
     concatenate,
-    orthonormal_basis,
     projection_kernel,
     projection_kernel_table,
     projection_kernels,
@@ -40,6 +39,9 @@ from headspan.threads import one_thread
 BLOCK_SHARE = 8
 """Weights get this part of the budget: copies of them, and the bases made of them, take several times as much."""
 
+Order = tuple[Int[Tensor, " pass"], int]
+"""The place of each pass's layer, and the number of layers."""
+
 
 @dataclass(frozen=True)
 class KernelTables:
@@ -47,6 +49,11 @@ class KernelTables:
 
     tables: Mapping[str, Float[Tensor, "_ _"]]
     ranks: Mapping[Role, Int[Tensor, " _"]]
+
+    def by_pass(self, order: Order) -> KernelTables:
+        """The tables of all passes through shared layers, out of those of the layers."""
+        ranks = {role: rank[_members(order, len(rank))] for role, rank in self.ranks.items()}
+        return KernelTables(_pass_tables(self.tables, order), ranks)
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,34 @@ class OverlapTables:
     tables: Mapping[str, Float[Tensor, "_ _"]]
     source: Float[Tensor, "n p"]
     readers: Mapping[str, Float[Tensor, "_ _"]]
+
+    def by_pass(self, order: Order) -> OverlapTables:
+        """The tables of all passes through shared layers, out of those of the layers."""
+        source = self.source[_members(order, len(self.source))]
+        readers = {role: values[_members(order, len(values))] for role, values in self.readers.items()}
+        return OverlapTables(_pass_tables(self.tables, order), source, readers)
+
+
+def pass_order(heads: Heads) -> Order | None:
+    """The place among these heads' layers of the layer that each pass runs through; None where none is shared."""
+    if not heads.stack.passes:
+        return None
+    places = [heads.layers.index(layer) for layer in heads.stack.passes if layer in heads.layers]
+    return torch.tensor(places, device=heads.device), heads.n_layers
+
+
+def _members(order: Order, count: int) -> Int[Tensor, " _"]:
+    """Heads of every pass, as numbers in the list of `count` heads of the layers."""
+    places, n_layers = order
+    each = count // n_layers
+    return (places[:, None] * each + torch.arange(each, device=places.device)).flatten()
+
+
+def _pass_tables(tables: Mapping[str, Tensor], order: Order) -> dict[str, Tensor]:
+    return {
+        name: table[_members(order, table.shape[0])][:, _members(order, table.shape[1])]
+        for name, table in tables.items()
+    }
 
 
 def roles_of(pairing: str) -> tuple[Role, Role]:
@@ -132,8 +167,7 @@ def basis_blocks(
     """Bases of what heads do through each role, as lists of heads, in order; one role of a few layers at a time."""
     for role in roles:
         for block in _head_blocks(heads, (role,), memory):
-            W = block.weight(role)
-            yield role, orthonormal_basis(W.mT if role == "O" else W, tolerance).reshape(-1)
+            yield role, block.spaces(role, tolerance).reshape(-1)
 
 
 def _head_blocks(heads: Heads, roles: Sequence[Role], memory: int) -> Iterator[HeadBlock]:

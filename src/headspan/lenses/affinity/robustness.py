@@ -93,7 +93,7 @@ def basis_sensitivity(
     Dataset
         `spearman`, `top_overlap` and `largest_change` (for full bases) [pairing, directions], against the QR kernel.
     """
-    heads = heads.to(computing_dtype(heads))
+    heads = heads.unrolled().to(computing_dtype(heads))
     reference = affinity(heads, pairings=pairings, metrics=KERNEL, draws=2, algorithm="exact")
     rows = {
         (pairing, width): values

@@ -43,7 +43,6 @@ from headspan.subspaces import (
     kernel_null_mean,
     kernel_null_variance,
     log_upper_tail,
-    orthonormal_basis,
     projection_kernel,
 )
 from headspan.subspaces.sketch import kernel_standard_error
@@ -168,9 +167,9 @@ class Verifier:
         lacking = sorted(members - set(places))
         for layer in sorted({member // per_layer for member in lacking}):
             chosen = [member for member in lacking if member // per_layer == layer]
-            W = self.heads.layer(self.heads.layers[layer], (role,)).weight(role)[0]
-            W = W[torch.tensor([member % per_layer for member in chosen], device=W.device)]
-            self.files[role].append(orthonormal_basis(W.mT if role == "O" else W, self.tolerance).basis)
+            block = self.heads.layer(self.heads.layers[layer], (role,))
+            own = torch.tensor([member % per_layer for member in chosen], device=self.heads.device)
+            self.files[role].append(block.spaces(role, self.tolerance, own).basis[0])
             places |= {member: len(places) + number for number, member in enumerate(chosen)}
 
     def _bases(self, role: Role, members: list[int]) -> Float[Tensor, "k d p"]:

@@ -52,7 +52,7 @@ def measure(
     moved = drift(before, after, leading=leading, tolerance=tolerance, draws=draws, seed=seed)
     nodes = {f"drift/{role}": moved.dataset(role) for role in ROLES}
     attrs = {**moved.attrs, "level": level}
-    if before.n_layers > 1:
+    if before.n_layers > 1 and not before.stack.passes:
         current_step("kernels of all pairs")
         pair = [
             affinity(
@@ -76,9 +76,12 @@ def measure(
         note = f"a Gaussian change of the same norm to every head, {draws} draws"
         attrs["change_null"] = note if few else f"left out: more than {MANY_HEADS} heads"
     else:
-        attrs["wiring_left_out"] = "nothing composes: there is one layer"
+        shared = "layers are shared by several passes, and the change of one is that of all"
+        attrs["wiring_left_out"] = shared if before.stack.passes else "nothing composes: there is one layer"
     current_step("spectra of all matrices")
-    changes, left_out = _spectra_changes(*(spectra(heads, seed=seed, memory=memory) for heads in (before, after)))
+    changes, left_out = _spectra_changes(
+        *(spectra(heads, tolerance=tolerance, seed=seed, memory=memory) for heads in (before, after))
+    )
     nodes |= {f"spectra/{kind}": node for kind, node in changes.items()}
     if left_out:
         attrs["spectra_left_out"] = left_out

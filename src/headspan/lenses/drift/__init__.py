@@ -46,7 +46,8 @@ def drift(
         Follow the span of this many leading singular vectors of each head and role. By default the whole span; where
         heads are as wide as the stream, whole spans are all of it and cannot move, and a quarter of them is followed.
     tolerance
-        Singular values up to this share of a head's largest count as zero; by default d_model times machine epsilon.
+        Singular values up to this share of a head's largest count as zero; by default those up to the noise of the
+        dtype that the weights were stored in.
     draws
         Random changes per head and role, 3 at least.
     seed

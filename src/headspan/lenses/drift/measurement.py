@@ -20,7 +20,6 @@ from headspan.heads import HeadBlock, Heads
 from headspan.heads.norms import fold_label
 from headspan.lenses.drift.motion import motion, motion_variables, null_variables, share_p
 from headspan.statistics import prediction_tail, q_values, z_score
-from headspan.subspaces import default_tolerance
 from headspan.subspaces.distance_tables import distance_moments
 
 DOUBLE_WIDTH = 4096
@@ -43,7 +42,6 @@ def measure(
 ) -> xr.DataTree:
     """`headspan.drift` on heads: a node per role, over [layer, head] or, for K and V, [layer, kv_head]."""
     require_match(before, after)
-    used = default_tolerance(before.d_model, before.dtype) if tolerance is None else tolerance
     followed = _followed(before, leading)
     dtype = "float64" if before.d_model <= DOUBLE_WIDTH else "float32"
     first, second = before.to(dtype), after.to(dtype)
@@ -51,14 +49,14 @@ def measure(
     for layer in before.layers:
         blocks = first.layer(layer), second.layer(layer)
         for place, role in enumerate(ROLES):
-            parts[role].append(_role_of_layer(blocks, role, used, followed, draws, (seed, layer, place)))
+            parts[role].append(_role_of_layer(blocks, role, tolerance, followed, draws, (seed, layer, place)))
     by_role = {role: _joined(found, before, role, draws) for role, found in parts.items()}
     _add_q(by_role)
     provenance = before.provenance()
     attrs = {
         **{f"before_{name}": provenance[name] for name in BEFORE if name in provenance},
         "leading": followed or "all",
-        "tolerance": used,
+        "tolerance": before.rank_rule(tolerance),
         "draws": draws,
         "seed": seed,
         "computed_in": dtype,
@@ -116,7 +114,7 @@ def _followed(heads: Heads, leading: int | None) -> int | None:
 def _role_of_layer(
     blocks: tuple[HeadBlock, HeadBlock],
     role: Role,
-    tolerance: float,
+    tolerance: float | None,
     leading: int | None,
     draws: int,
     seed: tuple[int, ...],
@@ -124,7 +122,8 @@ def _role_of_layer(
     """Everything about one role of one layer, [heads, ...]."""
     first, second = (_tall(block, role) for block in blocks)
     d = first.shape[-2]
-    found = motion(first, second, tolerance, leading)
+    noises = (block.noise(role)[0] if tolerance is None else 0.0 for block in blocks)
+    found = motion(first, second, tolerance, leading, (next(noises), next(noises)))
     tensors = motion_variables(found, d) | null_variables(found, d, draws, seed, leading is None)
     return {name: tensor.numpy(force=True) for name, tensor in tensors.items()}
 

@@ -23,10 +23,8 @@ from headspan.subspaces import (
     principal_angles,
     singular_values,
     spectrum_ks,
-    spectrum_rank,
 )
 from headspan.subspaces.random_angles import expected_perturbation_sines, random_perturbation
-from headspan.threads import one_thread
 
 COMPARED = ("grassmann", "chordal", "projection_kernel", "spectrum_ks")
 
@@ -48,10 +46,18 @@ class Motion:
 
 
 def motion(
-    first: Float[Tensor, "head d p"], second: Float[Tensor, "head d p"], tolerance: float, leading: int | None = None
+    first: Float[Tensor, "head d p"],
+    second: Float[Tensor, "head d p"],
+    tolerance: float | None = None,
+    leading: int | None = None,
+    noises: tuple[Tensor | float, Tensor | float] = (0.0, 0.0),
 ) -> Motion:
-    """What became of the column span of each matrix, or of its `leading` directions."""
-    before, after = (_space(W, tolerance, leading) for W in (first, second))
+    """What became of the column span of each matrix, or of its `leading` directions.
+
+    `tolerance` and `noises`, of both, decide ranks as in `orthonormal_basis`.
+    """
+    pairs = zip((first, second), noises, strict=True)
+    before, after = (_space(W, tolerance, noise, leading) for W, noise in pairs)
     change = second - first
     unchanged = (change == 0).all(-1).all(-1)
     angles = principal_angles(before, after)
@@ -70,14 +76,13 @@ def motion(
     )
 
 
-def _space(W: Float[Tensor, "head d p"], tolerance: float, leading: int | None) -> Subspace:
+def _space(
+    W: Float[Tensor, "head d p"], tolerance: float | None, noise: Tensor | float, leading: int | None
+) -> Subspace:
+    whole = orthonormal_basis(W, tolerance, "auto" if leading is None else "svd", noise)
     if leading is None:
-        return orthonormal_basis(W, tolerance)
-    with one_thread():
-        U, s, _ = torch.linalg.svd(W, full_matrices=False)
-    rank = spectrum_rank(s, tolerance).clamp(max=leading)
-    kept = torch.arange(leading, device=W.device) < rank[..., None]
-    return Subspace(U[..., :leading] * kept[..., None, :], rank)
+        return whole
+    return Subspace(whole.basis[..., :leading], whole.rank.clamp(max=leading))
 
 
 def motion_variables(found: Motion, d: int) -> dict[str, Tensor]:

@@ -34,6 +34,7 @@ def pair(
     *,
     pairings: str | Sequence[str] = "all",
     delta: int = 0,
+    tolerance: float | None = None,
     memory: int | str = "4GB",
     **opening: Unpack[Opening],
 ) -> Result:
@@ -48,7 +49,7 @@ def pair(
         head that the head reads is meant.
     pairings
         Which pairings, all 16 by default.
-    delta, memory
+    delta, tolerance, memory
         As for `headspan.affinity`.
     **opening
         `stack`, `fold`, `dtype`, `device`, `progress`, `time_limit`.
@@ -72,7 +73,8 @@ def pair(
         raise ArgumentError(
             f"{source} and {destination} do not compose: the source must be in an earlier layer than the destination"
         )
-    options = {"src": source, "dst": destination, "pairings": pairings, "delta": delta, "memory": memory}
+    options = {"src": source, "dst": destination, "pairings": pairings, "delta": delta}
+    options |= {"tolerance": tolerance, "memory": memory}
     return run(LENS, [model], options, opening)
 
 

@@ -43,5 +43,8 @@ def show(result: Result) -> Iterator[Rows | Facts]:
                 )
     columns = ("pairing", "metric", "score", "expected", "rank", "p (haar)", "p (reverse)", "angles (°)")
     yield Rows(f"{made['src']} -> {made['dst']}", columns, rows)
-    facts = [(name, str(made[name])) for name in ("model", "file_hash", "fold", "dtype", "delta")]
+    facts = [
+        (name, str(made[name]))
+        for name in ("model", "file_hash", "fold", "dtype", "stored_dtype", "tolerance", "delta")
+    ]
     yield Facts([*facts, ("reproduce with", made["command"])])

@@ -33,6 +33,7 @@ def positions(
     centering: str = "stored",
     full: bool = False,
     samples: int = 512,
+    tolerance: float | None = None,
     seed: int = 0,
     memory: int | str = "4GB",
     **opening: Unpack[Opening],
@@ -52,6 +53,9 @@ def positions(
         Keep squared overlaps entry by entry too: float32, d_model^2 per layer, matrix and table, 340 MB for GPT-2.
     samples
         Queries and keys drawn for the logits of layer 0.
+    tolerance
+        Singular values up to this share of a matrix's largest count as zero; by default those up to the noise of the
+        dtype that the weights were stored in.
     seed
         Random seed of the null's draws and of samples.
     memory
@@ -77,5 +81,6 @@ def positions(
         raise ArgumentError(f"centering={centering!r} is unknown; it is one of {', '.join(CENTERINGS)}")
     if samples < 2:
         raise ArgumentError(f"samples={samples} is out of range; it is at least 2")
-    options = {"k": k, "centering": centering, "full": full, "samples": samples, "seed": seed, "memory": memory}
+    options = {"k": k, "centering": centering, "full": full, "samples": samples, "tolerance": tolerance}
+    options |= {"seed": seed, "memory": memory}
     return run(LENS, [model], options, opening)

@@ -14,7 +14,7 @@ from headspan.lenses.positions.layer_figures import (
     mlp_overlaps,
     table_overlaps,
 )
-from headspan.lenses.positions.schema import TABLE_NAMES
+from headspan.lenses.positions.schema import TABLE_NAMES, table_width
 from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, ORANGE, styled
 
@@ -99,7 +99,7 @@ def capture_figure(grid: xr.Dataset) -> go.Figure:
     index = np.arange(1, grid.sizes["direction"] + 1)
     for column, (choice, size) in enumerate(zip(choices, sizes, strict=True), start=1):
         here = grid.sel(k_choice=choice)
-        _add_band(figure, column, index, size, int(grid.attrs["d_model"]))
+        _add_band(figure, column, index, size, table_width(grid))
         for centering, color in (("stored", BLUE), ("centered", ORANGE)):
             dots = go.Scatter(
                 x=index,

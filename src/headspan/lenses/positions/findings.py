@@ -10,7 +10,7 @@ import xarray as xr
 
 from headspan.dims import LAYER
 from headspan.finding import Finding, significance
-from headspan.lenses.positions.schema import SOURCE
+from headspan.lenses.positions.schema import SOURCE, table_width
 from headspan.result import Result
 
 LENS = "positions"
@@ -89,7 +89,7 @@ def _ranks(data: xr.Dataset) -> Iterator[Finding]:
         value, expected = float(here["rank_90"]), float(here["rank_90_null"])
         yield Finding(
             LENS,
-            f"{value:g} of {data.attrs['d_model']} directions hold 90 % of the {TABLES[str(name)]} table's energy "
+            f"{value:g} of {table_width(data)} directions hold 90 % of the {TABLES[str(name)]} table's energy "
             f"(random table: {expected:g}); its mean row holds {float(here['mean_share']):.1%}.",
             value=value,
             expected=expected,
@@ -111,7 +111,7 @@ def _sparsity(data: xr.Dataset) -> Iterator[Finding]:
     yield Finding(
         LENS,
         f"The leading position directions are {'sparse' if sparse else 'not sparse'}: {middle:g} of "
-        f"{data.attrs['d_model']} coordinates hold 90 % of a direction (random direction: {expected:.0f}, "
+        f"{table_width(data)} coordinates hold 90 % of a direction (random direction: {expected:.0f}, "
         f"{significance('p', p)}).",
         value=middle,
         expected=expected,

@@ -13,7 +13,7 @@ import xarray as xr
 from plotly.subplots import make_subplots
 
 from headspan.dims import LAYER, ROLES, HeadLabel
-from headspan.lenses.positions.schema import TABLE_NAMES
+from headspan.lenses.positions.schema import TABLE_NAMES, table_width
 from headspan.theme import BLUE, CATEGORIES, CHANCE, DIVERGING, GREEN, GREY, ORANGE, SKY, styled
 
 TERM_COLORS = (BLUE, SKY, GREEN, ORANGE, GREY)
@@ -28,8 +28,9 @@ def table_overlaps(grid: xr.Dataset, smooth: bool = False) -> go.Figure:
     forms = {"stored": "Tables as stored", "centered": "Mean rows removed"}
     figure = make_subplots(1, 2, subplot_titles=list(forms.values()), horizontal_spacing=0.08)
     for column, centering in enumerate(forms, start=1):
-        values = grid["table_overlap"].sel(centering=centering).values * int(grid.attrs["d_model"])
-        figure.add_trace(_panel(values, int(grid.attrs["d_model"]), "tokens", "positions", smooth), 1, column)
+        width = table_width(grid)
+        values = grid["table_overlap"].sel(centering=centering).values * width
+        figure.add_trace(_panel(values, width, "tokens", "positions", smooth), 1, column)
     figure.update_yaxes(title_text="token direction", col=1)
     figure.update_xaxes(title_text="position direction")
     return _finished(figure, "Squared overlap of token and position directions, as a multiple of the expected", 1)

@@ -36,8 +36,9 @@ from headspan.lenses.positions.overlap import (
     squared_overlap,
     two_sided,
 )
-from headspan.lenses.positions.spectra import Spectrum, batched_directions, matrix_spectrum
+from headspan.lenses.positions.spectra import RankRule, Spectrum, batched_directions, matrix_spectrum
 from headspan.statistics import z_score
+from headspan.subspaces import default_tolerance, noise_floor, spectrum_rank
 from headspan.subspaces.nulls import rotated_trace_log_tail, rotated_trace_moments
 
 BLOCKS, HEAD_BLOCKS = 32, 16
@@ -52,6 +53,8 @@ class Plan:
     ----------
     tables, k
         The spectrum and the number of leading directions of each table, by name.
+    tolerance
+        Share of the largest singular value up to which others count as zero; None for the noise of the stored dtype.
     blocks, head_blocks, table_blocks
         Parts into which the directions of whole matrices, of heads and of tables are cut.
     full
@@ -60,7 +63,7 @@ class Plan:
 
     tables: Mapping[str, Spectrum]
     k: Mapping[str, int]
-    tolerance: float
+    tolerance: float | None
     blocks: int
     head_blocks: int
     table_blocks: int
@@ -98,7 +101,7 @@ def layer_results(heads: Heads, plan: Plan, memory: int | str) -> dict[str, np.n
         for place, layer in enumerate(block.layers):
             _add_whole_matrices(found, plan, _matrices(heads, block, place, layer), budget // 8)
             for role in ROLES:
-                _add_heads(found, plan, role, _in_stream(block, role, place))
+                _add_heads(found, plan, role, _in_stream(block, role, place), block.noise(role)[place])
         del block  # before the next is read
     return found.stacked()
 
@@ -108,21 +111,28 @@ def _in_stream(block: HeadBlock, role: Role, place: int) -> Float[Tensor, "head 
     return W.mT if role == "O" else W
 
 
-def _matrices(heads: Heads, block: HeadBlock, place: int, layer: int) -> Iterator[Float[Tensor, "d n"]]:
-    """The whole matrices of one layer in the order of `matrix_names`, with directions of the stream as rows."""
+def _matrices(heads: Heads, block: HeadBlock, place: int, layer: int) -> Iterator[tuple[Float[Tensor, "d n"], float]]:
+    """The whole matrices of one layer in the order of `matrix_names`, with directions of the stream as rows.
+
+    Each with the error that storing left in an entry, over the rms of the entries.
+    """
     for role in ROLES:
-        yield _in_stream(block, role, place).movedim(1, 0).flatten(1)
+        W = _in_stream(block, role, place).movedim(1, 0).flatten(1)
+        error = block.noise(role)[place].double().square().mean().sqrt()
+        yield W, float(torch.nan_to_num(error / W.double().square().mean().sqrt(), nan=0.0))
     if len(matrix_names(heads)) > len(ROLES):
         for name, W in zip(matrix_names(heads)[len(ROLES) :], heads.mlp_matrices(layer), strict=True):
-            yield W.mT if name == "out" else W
+            yield W.mT if name == "out" else W, heads.mlp_roundoff(layer)
 
 
-def _add_whole_matrices(found: Found, plan: Plan, matrices: Iterator[Tensor], scratch: int) -> None:
+def _add_whole_matrices(
+    found: Found, plan: Plan, matrices: Iterator[tuple[Float[Tensor, "d n"], float]], scratch: int
+) -> None:
     """One layer's whole matrices, one in memory at a time: arrays [matrix, table, ...]."""
     rows: dict[str, list[list[np.ndarray]]] = {}
     ranks = []
-    for W in matrices:
-        spectrum = matrix_spectrum(W, plan.tolerance, scratch)
+    for W, roundoff in matrices:
+        spectrum = matrix_spectrum(W, RankRule(plan.tolerance, roundoff), scratch)
         del W
         ranks.append(spectrum.rank)
         cells = [_cell(spectrum, plan, name) for name in plan.tables]
@@ -155,10 +165,15 @@ def _projector(table: Spectrum, k: int) -> Float[np.ndarray, " s"]:
     return (np.arange(table.rank) < k).astype(np.float64)
 
 
-def _add_heads(found: Found, plan: Plan, role: Role, W: Float[Tensor, "head d n"]) -> None:
+def _add_heads(
+    found: Found, plan: Plan, role: Role, W: Float[Tensor, "head d n"], noise: Float[Tensor, " head"]
+) -> None:
     """One layer's heads of one role: arrays [head, table, ...]."""
     directions, values = batched_directions(W)
-    there = values > plan.tolerance * values[:, :1]
+    share, floor = plan.tolerance, noise_floor(noise, *W.shape[-2:]) if plan.tolerance is None else 0.0
+    share = default_tolerance(max(W.shape[-2:]), torch.float64) if share is None else share
+    rank = spectrum_rank(values, share, floor)
+    there = torch.arange(values.shape[1], device=values.device) < rank[:, None]
     energy = torch.where(there, values.square(), 0.0)
     # A head of zeros has no direction at all: 0/0 makes its weights NaN, which is what undefined means.
     w = (energy / energy.sum(1, keepdim=True)).cpu().numpy()

@@ -6,6 +6,9 @@
 4. What the logits of layer 0 are made of (`layer_zero`).
 5. Every matrix of every layer against both tables, in one pass (`layers`).
 
+Where one matrix widens both tables to d_model (ALBERT, ELECTRA), steps 1 to 3 take the tables before it: every
+direction behind it lies in its span and is stretched by it, so that tables with nothing in common would overlap there.
+
 A table that is not there leaves out what needs it; the attribute `left_out` says what and why.
 """
 
@@ -28,14 +31,16 @@ from headspan.lenses.positions.overlap import angle_variables, capture_variables
 from headspan.lenses.positions.schema import CENTERING, CENTERINGS, CHOICES, SIDES, TABLE, TERMS
 from headspan.lenses.positions.spectra import (
     EDGES,
+    RankRule,
     TableSpectra,
     Variables,
-    rank_tolerance,
     table_spectra,
     table_variables,
 )
+from headspan.subspaces.rank import require_tolerance
 
 DEFAULT_K = 30
+STORED = {"P": "W_pos", "E": "W_E"}
 SQUARES = 8
 """Matrices d x d in double precision held at a time: directions of tables, a Gram matrix and what LAPACK takes."""
 
@@ -47,29 +52,36 @@ def measure(
     centering: str = "stored",
     full: bool = False,
     samples: int = 512,
+    tolerance: float | None = None,
     seed: int = 0,
     memory: int | str = "4GB",
 ) -> xr.Dataset:
     """`headspan.positions` on heads, over grids of layers and heads."""
-    budget, tolerance = memory_bytes(memory), rank_tolerance(heads.d_model, heads.dtype)
+    if tolerance is not None:
+        require_tolerance(tolerance)
+    budget = memory_bytes(memory)
     scratch = budget // 8
     _check_room(heads, budget)
     rows, left_out = _stored_tables(heads)
-    tables = {name: table_spectra(values, tolerance, scratch) for name, values in rows.items()}
+    rules = {name: RankRule(tolerance, heads.roundoff(STORED[name])) for name in rows}
+    tables = {name: table_spectra(values, rules[name], scratch) for name, values in rows.items()}
     for name in [name for name, spectra in tables.items() if not spectra.stored.rank]:
         left_out.append(f"{_words(name)}: all {tables[name].n_rows} rows are zero, so it has no directions")
         del tables[name], rows[name]
     if not tables:
         raise DegenerateSubspace(f"no table has a direction: {'; '.join(left_out)}")
-    k = _checked_k(tables, k, heads.d_model)
+    width = next(iter(tables.values())).stored.d
+    k = _checked_k(tables, k, width)
     variables = table_variables(rows, tables, scratch, seed)
     # Blocks of at least eight directions, so that an average is one.
     blocks = max(1, min(BLOCKS, *(spectra.stored.rank // 8 for spectra in tables.values())))
     variables |= _position_variables(heads, rows, tables, left_out, k, seed)
     if len(tables) == 2:
-        variables |= _pair_variables(tables["P"], tables["E"], k, blocks, full, seed)
+        variables |= _pair_variables(tables["P"], tables["E"], k, blocks, heads.d_model if full else None, seed)
         variables |= _logit_variables(heads, rows, left_out, samples, seed)
     rows.clear()  # the layers need directions only
+    if heads.widened_together:
+        tables = {name: table_spectra(heads.table(STORED[name]), rules[name], scratch) for name in tables}
     variables |= _layer_variables(heads, tables, centering, k, blocks, tolerance, full, memory, left_out)
     for name in [name for name in variables if name.endswith("_log_p")]:
         dims, log_p = variables[name]
@@ -81,13 +93,21 @@ def measure(
         "centering": centering,
         "seed": seed,
         "samples": samples,
-        "tolerance": tolerance,
+        "tolerance": heads.rank_rule(tolerance),
         "full": int(full),
         "computed_in": "float64",
         "left_out": "; ".join(left_out),
-        "null": "directions of the tables turned by a uniformly random rotation of the stream",
+        "table_width": width,
+        "null": _null_text(heads, width),
     }
     return xr.Dataset(variables, coords=_coordinates(heads, variables, tables), attrs=attrs)
+
+
+def _null_text(heads: Heads, width: int) -> str:
+    text = "directions of the tables turned by a uniformly random rotation of the stream"
+    if not heads.widened_together:
+        return text
+    return f"{text}; of the {width} dimensions before the matrix that widens both tables, where they are compared"
 
 
 def _check_room(heads: Heads, budget: int) -> None:
@@ -111,18 +131,22 @@ def _stored_tables(heads: Heads) -> tuple[dict[str, Tensor], list[str]]:
     """The tables that are there, positions first, and why one is not."""
     stored, rows, left_out = heads.reader.stored, {}, []
     if "W_pos" in stored.parts:
-        rows["P"] = heads.table("W_pos")
+        rows["P"] = _table(heads, STORED["P"])
     elif stored.stack.position_table is None:
         left_out.append(f"position analyses: no learned position table ({stored.stack.positions} positions)")
     else:
         left_out.append(f"position analyses: '{stored.stack.position_table.names[0]}' is not in this checkpoint")
     if "W_E" in stored.parts:
-        rows["E"] = heads.table("W_E")
+        rows["E"] = _table(heads, STORED["E"])
     elif stored.stack.tokens is None:
         left_out.append(f"token analyses: a {heads.checkpoint.family} {stored.stack.name} has no token table")
     else:
         left_out.append(f"token analyses: '{stored.stack.tokens.names[0]}' is not in this checkpoint")
     return rows, left_out
+
+
+def _table(heads: Heads, name: str) -> Tensor:
+    return heads.narrow_table(name) if heads.widened_together else heads.table(name)
 
 
 def _checked_k(tables: Mapping[str, TableSpectra], k: int | None, d: int) -> int:
@@ -152,8 +176,8 @@ def _position_variables(
     return out | context_variables(rows["P"], tables["P"], k, seed)
 
 
-def _pair_variables(P: TableSpectra, E: TableSpectra, k: int, blocks: int, full: bool, seed: int) -> Variables:
-    """Everything about the directions of both tables together."""
+def _pair_variables(P: TableSpectra, E: TableSpectra, k: int, blocks: int, full: int | None, seed: int) -> Variables:
+    """Everything about the directions of both tables together; `full` is the side of a grid of all overlaps."""
     out = capture_variables(P, E, k) | overlap_variables(P, E, blocks, full)
     return out | angle_variables(P, E, k, seed) | mean_variables(P, E, k)
 
@@ -183,7 +207,7 @@ def _layer_variables(
     centering: str,
     k: int,
     blocks: int,
-    tolerance: float,
+    tolerance: float | None,
     full: bool,
     memory: int | str,
     left_out: list[str],

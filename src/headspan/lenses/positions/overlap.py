@@ -146,16 +146,19 @@ def capture_variables(P: TableSpectra, E: TableSpectra, k: int) -> Variables:
     return out
 
 
-def overlap_variables(P: TableSpectra, E: TableSpectra, blocks: int, full: bool) -> Variables:
-    """Squared overlaps of the directions of E (rows) with those of P (columns): block averages, corners, and all."""
+def overlap_variables(P: TableSpectra, E: TableSpectra, blocks: int, full: int | None) -> Variables:
+    """Squared overlaps of the directions of E (rows) with those of P (columns): block averages and corners.
+
+    Also all of them, on a grid of `full` directions, if that is given.
+    """
     d, found = P.stored.d, dict[str, list[np.ndarray]]()
     for centering in CENTERINGS:
         overlap = squared_overlap(E[centering].directions, P[centering].directions)
         average, z = block_scores(overlap, (blocks, blocks), d)
         cell = {"table_overlap": average, "table_overlap_z": z}
         cell |= {f"table_corner{part}": values for part, values in corners(overlap, d).items()}
-        if full:
-            cell["table_overlap_full"] = padded(overlap.cpu().numpy(), d)
+        if full is not None:
+            cell["table_overlap_full"] = padded(overlap.cpu().numpy(), full)
         for name, values in cell.items():
             found.setdefault(name, []).append(values)
     axes = {"table_overlap": "block", "table_overlap_z": "block", "table_overlap_full": "direction"}

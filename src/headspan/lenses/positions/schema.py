@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from headspan.dims import LAYER, ROLES, head_axis
 from headspan.schema import Schema, Table, Variable, variables
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 TABLE, CENTERING, DIRECTION = "table", "centering", "direction"
 CENTERINGS = ("stored", "centered")
@@ -13,6 +18,12 @@ SIDES = ("top", "bottom")
 TERMS = ("token-token", "token-position", "position-token", "position-position", "constant")
 """Parts of a logit of layer 0: query first, key second."""
 TABLE_NAMES = {"P": "positions", "E": "tokens"}
+
+
+def table_width(data: xr.Dataset) -> int:
+    """Dimension in which the two tables are compared: d_model, or less where one matrix widens both."""
+    return int(data.attrs.get("table_width", data.attrs["d_model"]))
+
 
 TURNED = "The table's directions turned by a uniformly random rotation of the stream"
 NORMAL = "A table of independent normal entries of the same shape and energy"

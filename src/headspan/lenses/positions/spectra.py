@@ -4,7 +4,9 @@ r"""A table by itself: its singular values and directions in R^d, a random table
    blocks of rows. The Gram matrix of the rows as stored is that plus rows * mean mean^T, which loses nothing.
 2. Layer matrices [d, n]: the Gram matrix W W^T if n >= d, else QR and the singular values of the small factor.
 3. Eigenvectors are the directions. By the Gram matrix singular values below about sqrt(d eps) of the largest, 4e-7 for
-   d = 768, are rounding, so the tolerance for a rank is never below that.
+   d = 768, are rounding. Where a layer's matrix has some near that, its triangular factor is decomposed instead, which
+   keeps all digits. The rank is decided by the noise of the stored dtype (`subspaces.rank`) or by a given tolerance; a
+   table's tolerance is never below sqrt(d eps).
 4. The null of a spectrum is a table of independent normal entries with the same shape and energy. For n rows of d
    entries with variance v, squared singular values follow the Marchenko-Pastur law: on
    [v (sqrt n - sqrt d)^2, v (sqrt n + sqrt d)^2] the density is sqrt((b - x)(x - a)) / x up to a factor. Its quantiles
@@ -28,18 +30,21 @@ from scipy import special  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
 
 from headspan.lenses.positions.schema import CENTERING, CENTERINGS, DIRECTION, TABLE
+from headspan.subspaces import default_tolerance, noise_floor
 from headspan.threads import one_thread
 
 Variables = dict[str, tuple[tuple[str, ...], np.ndarray]]
 POINTS = 4096
 COSINE_BINS = 80
+NEAR = 30
+"""Times the rounding of a Gram matrix: singular values above that are good to a thousandth."""
 PAIRS = 50_000
 EDGES = np.linspace(-1, 1, COSINE_BINS + 1)
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular values above the tolerance, descending, with their orthonormal directions in R^d as columns."""
+    """Singular values that count, descending, with their orthonormal directions in R^d as columns."""
 
     values: Float[Tensor, " rank"]
     directions: Float[Tensor, "d rank"]
@@ -81,12 +86,35 @@ class TableSpectra:
         return self.centered if centering == "centered" else self.stored
 
 
-def rank_tolerance(d: int, dtype: torch.dtype) -> float:
-    """The share of the largest singular value up to which others count as zero."""
-    return float(max(d * torch.finfo(dtype).eps, (d * torch.finfo(torch.float64).eps) ** 0.5))
+@dataclass(frozen=True)
+class RankRule:
+    """Which singular values count: those above a share of the largest, and above the noise of the stored dtype.
+
+    Parameters
+    ----------
+    tolerance
+        The share asked for; None for rounding and noise.
+    roundoff
+        Error of an entry over the rms of the entries.
+    """
+
+    tolerance: float | None = None
+    roundoff: float = 0.0
+
+    def least(self, values: Float[Tensor, " k"], shape: tuple[int, int], rounding: float, largest: float) -> float:
+        """What a value must exceed, for the spectrum of a matrix of this shape; `rounding` is a share too."""
+        if self.tolerance is not None:
+            return max(self.tolerance, rounding) * largest
+        rms = float(values.norm()) / (shape[0] * shape[1]) ** 0.5
+        return max(rounding * largest, float(noise_floor(self.roundoff * rms, *shape)))
 
 
-def table_spectra(table: Float[Tensor, "row d"], tolerance: float, scratch: int) -> TableSpectra:
+def gram_rounding(d: int) -> float:
+    """The share of the largest singular value up to which others are rounding, if they come from a Gram matrix."""
+    return float((d * torch.finfo(torch.float64).eps) ** 0.5)
+
+
+def table_spectra(table: Float[Tensor, "row d"], rule: RankRule, scratch: int) -> TableSpectra:
     """Both spectra of a table; beside it and d x d matrices, this takes about `scratch` bytes."""
     n, d = table.shape
     blocks = row_blocks(table, scratch)
@@ -97,15 +125,15 @@ def table_spectra(table: Float[Tensor, "row d"], tolerance: float, scratch: int)
         gram.addmm_(rows.mT, rows)
     whole = gram + n * torch.outer(mean, mean)
     total = float(whole.trace())
-    stored = _of_gram(whole, tolerance, None)
+    values, directions = _of_gram(whole)
     # Removing the mean of equal rows leaves rounding; what is small beside the table itself counts as nothing.
-    largest = float(stored.values[0]) if stored.rank else 0.0
+    least = rule.least(values, (n, d), gram_rounding(d), float(values[0]))
     return TableSpectra(
         n_rows=n,
         mean_row=mean,
         mean_share=float(n * mean.square().sum()) / total if total > 0 else float("nan"),
-        stored=stored,
-        centered=_of_gram(gram, tolerance, largest),
+        stored=_above(least, values, directions),
+        centered=_above(least, *_of_gram(gram)),
         coordinate_energy=torch.stack([whole.diagonal(), gram.diagonal()]).clamp(min=0).cpu().numpy(),
     )
 
@@ -116,25 +144,36 @@ def row_blocks(table: Float[Tensor, "row d"], scratch: int) -> list[Float[Tensor
     return [table[start : start + step] for start in range(0, len(table), step)]
 
 
-def _of_gram(gram: Float[Tensor, "d d"], tolerance: float, largest: float | None) -> Spectrum:
+def _of_gram(gram: Float[Tensor, "d d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, "d d"]]:
+    """Singular values, descending, and directions."""
     with one_thread():
         squares, directions = torch.linalg.eigh(gram)
-    values = squares.clamp(min=0).flip(-1).sqrt()
-    kept = values > tolerance * (values[0] if largest is None else largest)
-    return Spectrum(values[kept], directions.flip(-1)[:, kept])
+    return squares.clamp(min=0).flip(-1).sqrt(), directions.flip(-1)
 
 
-def matrix_spectrum(W: Float[Tensor, "d n"], tolerance: float, scratch: int) -> Spectrum:
+def _above(least: float, values: Float[Tensor, " k"], directions: Float[Tensor, "d k"]) -> Spectrum:
+    return Spectrum(values[values > least], directions[:, values > least])
+
+
+def matrix_spectrum(W: Float[Tensor, "d n"], rule: RankRule, scratch: int) -> Spectrum:
     """Singular values of W and its left singular directions, those in R^d; a wide W is taken by blocks of columns."""
-    if W.shape[1] >= W.shape[0]:
-        gram = torch.zeros(len(W), len(W), dtype=torch.float64, device=W.device)
+    d, n = W.shape
+    if n >= d:
+        gram = torch.zeros(d, d, dtype=torch.float64, device=W.device)
         for block in row_blocks(W.mT, scratch):
             columns = block.double()
             gram.addmm_(columns.mT, columns)
-        return _of_gram(gram, tolerance, None)
-    directions, values = batched_directions(W)
-    kept = values > tolerance * values[0]
-    return Spectrum(values[kept], directions[:, kept])
+        values, directions = _of_gram(gram)
+        if bool(values[-1] > NEAR * gram_rounding(d) * values[0]):
+            return _above(rule.least(values, (d, n), 0.0, float(values[0])), values, directions)
+        with one_thread():
+            R = torch.linalg.qr(W.mT.double(), mode="r").R
+            values, directions = (each for place, each in enumerate(torch.linalg.svd(R)) if place)
+        directions = directions.mT
+    else:
+        directions, values = batched_directions(W)
+    rounding = default_tolerance(max(d, n), torch.float64)
+    return _above(rule.least(values, (d, n), rounding, float(values[0])), values, directions)
 
 
 def batched_directions(W: Float[Tensor, "*batch d n"]) -> tuple[Float[Tensor, "*batch d r"], Float[Tensor, "*batch r"]]:

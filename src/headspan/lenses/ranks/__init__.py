@@ -32,7 +32,8 @@ def ranks(
     model
         Anything `headspan.open` takes, or what it returned.
     tolerance
-        Singular values up to this share of a head's largest count as zero; by default d_model times machine epsilon.
+        Singular values up to this share of a head's largest count as zero; by default those up to the noise of the
+        dtype that the weights were stored in, 2 u rms(W) (sqrt d_model + sqrt d_head) with u its unit roundoff.
     memory
         Budget for one block of layers.
     **opening

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from headspan.dims import ROLES, Role, head_axis
-from headspan.finding import Finding
+from headspan.finding import Finding, rank_evidence
 from headspan.result import Result
 
 
 def findings(result: Result) -> list[Finding]:
     """One finding per role that has deficient heads, or a single one that says there are none."""
     deficient = {role: _deficient(result, role) for role in ROLES}
-    tolerance = f"Singular values below {result.attrs['tolerance']:.1e} of the largest count as zero."
+    tolerance = rank_evidence(result.attrs["tolerance"])
     if not any(deficient.values()):
         n_matrices = sum(result[f"rank_{role}"].size for role in ROLES)
         statement = f"All {n_matrices} head matrices have full rank."

@@ -18,9 +18,10 @@ SCHEMA = Schema(
                     f"rank of W_{role}",
                     range="[0, d_head]",
                     null=NULL,
-                    formula="rank ( W ) = | { i : σ_i > τ σ_1 } |" if role == "Q" else "",
-                    text="The number of singular values above a share τ of the largest, which the provenance names. "
-                    "Random weights have full rank."
+                    formula="rank ( W ) = | { i : σ_i > 2 u rms ( W ) ( √d + √p ) } |" if role == "Q" else "",
+                    text="The number of singular values above the noise of the dtype that the weights were stored in "
+                    "(u is its unit roundoff), or above a share of the largest where one was asked for; the provenance "
+                    "says which. Random weights have full rank."
                     if role == "Q"
                     else "",
                     card=f"Rank of W_{role}",

@@ -57,7 +57,8 @@ def similarity(
     seed
         Random seed of the null's draws, of maps and of the check of null spaces.
     tolerance
-        Singular values up to this share of a head's largest count as zero; by default d_model times machine epsilon.
+        Singular values up to this share of a head's largest count as zero; by default those up to the noise of the
+        dtype that the weights were stored in.
     angle_tolerance, qk_rank
         For "intersection", the largest angle in radians that counts as common (default: rounding); for "qk", how many
         singular vectors of each side (default d_head / 4).

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from headspan.dims import LAYER
-from headspan.finding import Finding, significance
+from headspan.finding import Finding, rank_evidence, significance
 from headspan.lenses.similarity.schema import BJORCK
 from headspan.result import Result
 
@@ -210,6 +210,6 @@ def _degenerate(data: xr.Dataset) -> Iterator[Finding]:
             f"is uniform or depends on biases alone: {_listed(labels)}.",
             value=float(len(labels)),
             expected=0.0,
-            evidence=f"Rank 0 of W_Q or W_K at tolerance {data.attrs['tolerance']:.1e}; these scores are undefined.",
+            evidence=f"{rank_evidence(data.attrs['tolerance'])} Scores of a head without a space are undefined.",
             weight=0.7,
         )

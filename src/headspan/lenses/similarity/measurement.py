@@ -80,19 +80,19 @@ def measure(
     first = _first_defined(heads, found) if chosen is None else chosen
     if maps and first is not None:
         variables |= _sample_variables(heads, choice, first, samples, seed)
-    attrs = _attributes(choice, distance, seed, str(first) if maps and first else "none")
+    attrs = _attributes(heads, choice, distance, seed, str(first) if maps and first else "none")
     attrs |= angle_error(heads, choice, found["theta"])
     attrs |= {"scratch_bytes": scratch, "across_layers": _across_text(heads, across, across_layers)}
     return xr.Dataset(variables, coords=_coordinates(heads, across, maps), attrs=attrs)
 
 
-def _attributes(choice: SpaceChoice, distance: str, seed: int, sample_head: str) -> dict[str, object]:
+def _attributes(heads: Heads, choice: SpaceChoice, distance: str, seed: int, sample_head: str) -> dict[str, object]:
     """How the result was made; numbers and text only, which every file format can hold."""
     return {
         "space": choice.space,
         "distance": distance,
         "seed": seed,
-        "tolerance": choice.tolerance,
+        "tolerance": heads.rank_rule(choice.tolerance),
         "angle_tolerance": "rounding" if choice.angle_tolerance is None else choice.angle_tolerance,
         "qk_rank": choice.qk_rank if choice.space == "qk" else "all",
         "computed_in": str(choice.dtype).removeprefix("torch."),
@@ -126,7 +126,7 @@ def _head_variables(heads: Heads, choice: SpaceChoice, found: LayerArrays, seed:
     theta, p, q = found["theta"].reshape(-1, min(d, heads.d_head)), found["rank_Q"].ravel(), found["rank_K"].ravel()
     angles = all_angles(theta, p, q, d)
     arrays = departures(theta, p, q, d, seed)
-    arrays |= null_dimensions(theta, p, q, d, max(1e-9, choice.tolerance))
+    arrays |= null_dimensions(theta, p, q, d, max(1e-9, choice.sum_tolerance))
     arrays |= {"degenerate": (p == 0) | (q == 0), "deficient": (p < heads.d_head) | (q < heads.d_head)}
     arrays["own_key_place_null"] = np.full(len(p), (heads.n_kv_heads + 1) / 2 if heads.n_kv_heads > 1 else np.nan)
     # Ascending with NaN behind, so the first is the smallest; fmax passes over NaN without a warning.

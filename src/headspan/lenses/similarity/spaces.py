@@ -28,7 +28,15 @@ from headspan.heads import HeadBlock, Heads
 from headspan.heads.logits import bilinear_factors
 from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import computing_dtype
-from headspan.subspaces import Factored, Subspace, default_tolerance, intersection, orthonormal_basis, subspace_sum
+from headspan.subspaces import (
+    Factored,
+    Subspace,
+    default_tolerance,
+    intersection,
+    orthonormal_basis,
+    subspace_sum,
+    unit_roundoff,
+)
 from headspan.subspaces.slabs import ScratchSlabs, scratch_slabs
 
 COPIES = 8
@@ -44,7 +52,10 @@ class SpaceChoice:
     space
         "sum", "intersection" or "qk".
     tolerance
-        Relative size below which a singular value counts as zero.
+        Share of a head's largest singular value up to which others count as zero; None for the noise of the stored
+        dtype.
+    sum_tolerance
+        The same for the sum of two spaces, whose bases are as exact as the weights they were made of.
     angle_tolerance
         For "intersection": largest angle in radians at which a direction counts as common; None for rounding only.
     qk_rank
@@ -54,7 +65,8 @@ class SpaceChoice:
     """
 
     space: str
-    tolerance: float
+    tolerance: float | None
+    sum_tolerance: float
     angle_tolerance: float | None
     qk_rank: int
     dtype: torch.dtype
@@ -72,9 +84,12 @@ def space_choice(
     rank = max(1, heads.d_head // 4) if qk_rank is None else qk_rank
     if not 1 <= rank <= heads.d_head:
         raise ArgumentError(f"qk_rank={rank} is out of range; it is in 1..{heads.d_head} (d_head)")
+    # Noise turns a direction by about 2 u (sqrt d + sqrt p) / sqrt d, at most 4 u while singular values are alike.
+    turned = max(default_tolerance(heads.d_model, heads.dtype), 4 * unit_roundoff(heads.reader.stored_dtype))
     return SpaceChoice(
         space=space,
-        tolerance=default_tolerance(heads.d_model, heads.dtype) if tolerance is None else tolerance,
+        tolerance=tolerance,
+        sum_tolerance=turned if tolerance is None else tolerance,
         angle_tolerance=angle_tolerance,
         qk_rank=rank,
         dtype=computing_dtype(heads),
@@ -139,21 +154,26 @@ def block_spaces(heads: Heads, block: HeadBlock, choice: SpaceChoice, memory: in
     W_Q, W_K = block.W_Q.to(choice.dtype), block.W_K.to(choice.dtype)
     at_once = max(1, memory_bytes(memory) // (COPIES * 2 * heads.d_model * heads.d_head * choice.dtype.itemsize))
 
-    def basis_of(W: Tensor) -> Subspace:
-        return _by_pieces(W.shape[:2], at_once, lambda layer, part: orthonormal_basis(W[layer, part], choice.tolerance))
+    def basis_of(W: Tensor, noise: Tensor) -> Subspace:
+        def made(layer: int, part: slice) -> Subspace:
+            own = noise[layer, part] if choice.tolerance is None else 0.0
+            return orthonormal_basis(W[layer, part], choice.tolerance, noise=own)
 
-    query, key = basis_of(W_Q), basis_of(W_K)
+        return _by_pieces(W.shape[:2], at_once, made)
+
+    query, key = basis_of(W_Q, block.noise("Q")), basis_of(W_K, block.noise("K"))
     A, B = bilinear_factors(heads, block) if choice.space == "qk" else (W_Q, W_K)
 
     def attention_of(layer: int, part: slice) -> Subspace:
         own = heads.kv_head_of[part]
         S, T = query[layer, part], key[layer, own]
         if choice.space == "sum":
-            space = subspace_sum(S, T, choice.tolerance)
+            space = subspace_sum(S, T, choice.sum_tolerance)
         elif choice.space == "intersection":
             space = intersection(S, T, choice.angle_tolerance)
         else:
-            space = _leading_space(A[layer, part].to(choice.dtype), B[layer, own].to(choice.dtype), choice)
+            rank = torch.minimum(S.rank, T.rank)
+            space = _leading_space(A[layer, part].to(choice.dtype), B[layer, own].to(choice.dtype), rank, choice)
         return _only(space, (S.rank > 0) & (T.rank > 0))
 
     attention = _by_pieces(W_Q.shape[:2], at_once, attention_of)
@@ -186,15 +206,19 @@ def expanded(heads: Heads, key: Subspace) -> Subspace:
     return key[:, heads.kv_head_of]
 
 
-def _leading_space(A: Tensor, B: Tensor, choice: SpaceChoice) -> Subspace:
-    """The span of the leading singular vectors of W_QK = A B^T, those of both sides together."""
+def _leading_space(A: Tensor, B: Tensor, most: Tensor, choice: SpaceChoice) -> Subspace:
+    """The span of the leading singular vectors of W_QK = A B^T, those of both sides together.
+
+    A product has no more of them than either factor has rank, which is decided where the weights were stored: `most`.
+    """
     U, S, Vh = Factored(A, B).svd()
     r = choice.qk_rank
-    kept = S[..., :r] > choice.tolerance * S[..., :1]
+    kept = S[..., :r] > choice.sum_tolerance * S[..., :1]
+    kept &= torch.arange(r, device=S.device) < most[..., None]
     rank = kept.sum(-1)
     sides = (U[..., :r], Vh[..., :r, :].mT)
     query, key = (Subspace(side * kept[..., None, :].to(side.dtype), rank) for side in sides)
-    return subspace_sum(query, key, choice.tolerance)
+    return subspace_sum(query, key, choice.sum_tolerance)
 
 
 class KeptSpaces:

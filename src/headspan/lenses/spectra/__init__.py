@@ -52,8 +52,8 @@ def spectra(
     power_law
         Also fit a power law to the tail of each whole matrix's squared singular values; needs the package `powerlaw`.
     tolerance
-        Singular values up to this share of the largest count as zero; by default the longer side times the epsilon of
-        float64.
+        Singular values up to this share of the largest count as zero. By default ranks count those above the noise of
+        the dtype that the weights were stored in, and values are set to zero that rounding in float64 has left.
     seed
         Random seed of the draws of random matrices.
     memory

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,13 @@ from headspan.heads.logits import bilinear_factors
 from headspan.heads.memory import memory_bytes
 from headspan.lenses.spectra.alignment import block_alignment
 from headspan.lenses.spectra.kinds import FACTORS, MLP, PER_HEAD, TABLES, WHOLE, Kind, attention_kind, available_kinds
-from headspan.subspaces import product_singular_values, singular_values
+from headspan.subspaces import (
+    default_tolerance,
+    noise_floor,
+    product_singular_values,
+    singular_values,
+    spectrum_rank,
+)
 from headspan.threads import one_thread
 
 BLOCK = 2**26
@@ -33,12 +39,14 @@ class MatrixValues:
 
     kinds: dict[str, Kind] = field(default_factory=dict)
     values: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    ranks: dict[str, list[np.ndarray]] = field(default_factory=dict)
     sums: dict[str, list[np.ndarray]] = field(default_factory=dict)
 
-    def add(self, kind: Kind, values: Tensor, heads: slice | None = None) -> None:
-        """The next values of a kind: of the next layers, or of some `heads` of the layers at work."""
+    def add(self, kind: Kind, values: Tensor, rank: Tensor, heads: slice | None = None) -> None:
+        """The next values of a kind and their rank: of the next layers, or of some `heads` of the layers at work."""
         self.kinds[kind.name] = kind
         _append(self.values.setdefault(kind.name, []), values.numpy(force=True), heads)
+        _append(self.ranks.setdefault(kind.name, []), rank.numpy(force=True), heads)
 
     def add_sums(self, arrays: dict[str, np.ndarray], heads: slice) -> None:
         for name, array in arrays.items():
@@ -46,8 +54,14 @@ class MatrixValues:
 
     def spectra(self, name: str) -> np.ndarray:
         """[*axes, rank] of one kind."""
-        parts = self.values[name]
-        return np.concatenate(parts) if self.kinds[name].axes else parts[0]
+        return self._joined(self.values, name)
+
+    def rank(self, name: str) -> np.ndarray:
+        """[*axes] of one kind."""
+        return self._joined(self.ranks, name)
+
+    def _joined(self, of: dict[str, list[np.ndarray]], name: str) -> np.ndarray:
+        return np.concatenate(of[name]) if self.kinds[name].axes else of[name][0]
 
     def sum(self, name: str) -> np.ndarray:
         return np.concatenate(self.sums[name])
@@ -61,26 +75,30 @@ def _append(parts: list[np.ndarray], array: np.ndarray, heads: slice | None) -> 
         parts[-1] = np.concatenate([parts[-1], array], axis=1)
 
 
-def matrix_values(heads: Heads, wanted: Collection[str], delta: int, memory: int | str) -> MatrixValues:
-    """The pass over all layers and tables."""
+def matrix_values(
+    heads: Heads, wanted: Collection[str], delta: int, tolerance: float | None, memory: int | str
+) -> MatrixValues:
+    """The pass over all layers and tables; ranks by the noise of the stored dtype, or by a tolerance."""
     # Products of weights are computed in double precision, so attention is converted once, as it is read.
     found, budget, double = MatrixValues(), memory_bytes(memory), heads.to("float64")
     for roles, kinds in _groups(double, wanted, budget):
         for block in _blocks(double, roles, budget):
-            _attention(found, double, block, kinds, budget // 4)
+            _attention(found, double, block, kinds, tolerance, budget // 4)
             if "W_QK" in kinds:
-                _queries_and_keys(found, double, block, delta, budget // 4)
+                _queries_and_keys(found, double, block, delta, tolerance, budget // 4)
             del block  # before the next is read
     plain = heads.to(_storing_dtype(heads))
     if set(wanted) & set(MLP):
         for layer in heads.layers:
-            _mlp(found, plain, layer, wanted, budget // 4)
+            _mlp(found, plain, layer, wanted, tolerance, budget // 4)
     for name in TABLES:
         if name in wanted:
             plain.require_room_for(name, budget // 2)
             table = plain.table(name)
             shape = (table.shape[0], table.shape[1])
-            found.add(Kind(name, (), *shape, None, (shape,)), singular_values(table, budget // 4))
+            values = singular_values(table, budget // 4)
+            rank = _rank(values, shape, plain.roundoff(name) * _rms(values, shape), tolerance)
+            found.add(Kind(name, (), *shape, None, (shape,)), values, rank)
             del table
     return found
 
@@ -121,25 +139,45 @@ def needed_roles(wanted: Collection[str]) -> tuple[Role, ...]:
 
 
 @one_thread()
-def _attention(found: MatrixValues, heads: Heads, block: HeadBlock, wanted: Collection[str], memory: int) -> None:
+def _attention(
+    found: MatrixValues, heads: Heads, block: HeadBlock, wanted: Collection[str], tolerance: float | None, memory: int
+) -> None:
     for role, whole, head in zip(ROLES, WHOLE, PER_HEAD, strict=True):
         if head in wanted:
-            found.add(attention_kind(heads, head), singular_values(block.weight(role), memory))
+            W = block.weight(role)
+            values = singular_values(W, memory)
+            found.add(attention_kind(heads, head), values, _rank(values, W.shape, block.noise(role), tolerance))
         if whole in wanted:
-            found.add(attention_kind(heads, whole), singular_values(_side_by_side(block.weight(role), role), memory))
+            W, noise = _side_by_side(block.weight(role), role), block.noise(role).square().mean(1).sqrt()
+            values = singular_values(W, memory)
+            found.add(attention_kind(heads, whole), values, _rank(values, W.shape, noise, tolerance))
     if "W_OV" in wanted:
+        ranks = [_role_ranks(block, role, memory, tolerance) for role in ("V", "O")]
         for part, own in _head_pieces(heads, block, memory):
-            values, outputs = block.W_V[:, own], block.W_O[:, part].mT
-            found.add(attention_kind(heads, "W_OV"), product_singular_values(values, outputs), part)
-            found.add_sums({"norm_V": _norm(values), "norm_O": _norm(outputs)}, part)
+            W_V, outputs = block.W_V[:, own], block.W_O[:, part].mT
+            values = product_singular_values(W_V, outputs)
+            most = torch.minimum(ranks[0][:, own], ranks[1][:, part])
+            found.add(attention_kind(heads, "W_OV"), values, _product_rank(values, most, heads, tolerance), part)
+            found.add_sums({"norm_V": _norm(W_V), "norm_O": _norm(outputs)}, part)
 
 
-def _queries_and_keys(found: MatrixValues, heads: Heads, block: HeadBlock, delta: int, memory: int) -> None:
+def _queries_and_keys(
+    found: MatrixValues, heads: Heads, block: HeadBlock, delta: int, tolerance: float | None, memory: int
+) -> None:
     A, B = bilinear_factors(heads, block, delta)
+    ranks = [_role_ranks(block, role, memory, tolerance) for role in ("Q", "K")]
     for part, own in _head_pieces(heads, block, memory):
-        found.add(attention_kind(heads, "W_QK"), product_singular_values(A[:, part], B[:, own]), part)
+        values = product_singular_values(A[:, part], B[:, own])
+        most = torch.minimum(ranks[0][:, part], ranks[1][:, own])
+        found.add(attention_kind(heads, "W_QK"), values, _product_rank(values, most, heads, tolerance), part)
         with one_thread():
             found.add_sums(block_alignment(A[:, part], B[:, own]), part)
+
+
+def _product_rank(values: Tensor, most: Tensor, heads: Heads, tolerance: float | None) -> Tensor:
+    """A product has no more rank than either factor, which is decided where the weights were stored: `most`."""
+    share = default_tolerance(heads.d_model, torch.float64) if tolerance is None else tolerance
+    return torch.minimum(spectrum_rank(values, share), most)
 
 
 def _head_pieces(heads: Heads, block: HeadBlock, memory: int) -> Iterator[tuple[slice, Tensor]]:
@@ -163,10 +201,33 @@ def _norm(weight: Tensor) -> np.ndarray:
     return norm
 
 
-def _mlp(found: MatrixValues, heads: Heads, layer: int, wanted: Collection[str], memory: int) -> None:
+def _rank(values: Tensor, shape: Sequence[int], noise: Tensor, tolerance: float | None) -> Tensor:
+    """How many singular values [..., k] of matrices [..., m, n] are not rounding, by their noise or a tolerance."""
+    if tolerance is not None:
+        return spectrum_rank(values, tolerance)
+    m, n = shape[-2:]
+    return spectrum_rank(values, default_tolerance(max(m, n), torch.float64), noise_floor(noise, m, n))
+
+
+def _rms(values: Tensor, shape: Sequence[int]) -> Tensor:
+    """Rms of the entries of matrices [..., m, n], from their singular values [..., k]."""
+    rms: Tensor = torch.linalg.vector_norm(values, dim=-1) / (shape[-2] * shape[-1]) ** 0.5
+    return rms
+
+
+def _role_ranks(block: HeadBlock, role: Role, memory: int, tolerance: float | None) -> Tensor:
+    W = block.weight(role)
+    return _rank(singular_values(W, memory), W.shape, block.noise(role), tolerance)
+
+
+def _mlp(
+    found: MatrixValues, heads: Heads, layer: int, wanted: Collection[str], tolerance: float | None, memory: int
+) -> None:
     gated = "W_gate" in available_kinds(heads)
     for name, matrix in zip(MLP if gated else MLP[1:], heads.mlp_matrices(layer), strict=True):
         if name in wanted:
             shape = (matrix.shape[0], matrix.shape[1])
-            found.add(Kind(name, (LAYER,), *shape, None, (shape,)), singular_values(matrix[None], memory))
+            values = singular_values(matrix[None], memory)
+            rank = _rank(values, shape, heads.mlp_roundoff(layer) * _rms(values, shape), tolerance)
+            found.add(Kind(name, (LAYER,), *shape, None, (shape,)), values, rank)
         del matrix

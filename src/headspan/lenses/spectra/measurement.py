@@ -60,11 +60,12 @@ def measure(
     if tolerance is not None:
         require_tolerance(tolerance)
     wanted, chosen = chosen_kinds(heads, matrices), initialization(heads, init)
-    found = matrix_values(heads, wanted, delta, memory)
+    found = matrix_values(heads, wanted, delta, tolerance, memory)
     nodes: dict[str, xr.Dataset] = {}
     for name in wanted:
         kind = found.kinds[name]
         node = kind_node(heads, kind, found.spectra(name), chosen, tolerance, seed)
+        node = node.assign(numerical_rank=(kind.axes, found.rank(name)))
         if name in PRODUCTS:
             node = node.assign(_factor_energy(found, name))
         if power_law and kind.inner is None and name.count("_") == 1:
@@ -73,7 +74,14 @@ def measure(
     if "W_QK" in wanted:
         sums = {name: found.sum(name) for name in found.sums if name not in ("norm_V", "norm_O")}
         nodes |= alignment_nodes(heads, sums, found.spectra("W_QK"))
-    attrs = {"init": chosen.name, "seed": seed, "delta": delta, "null": NULL, "computed_in": "float64"}
+    attrs = {
+        "init": chosen.name,
+        "tolerance": heads.rank_rule(tolerance),
+        "seed": seed,
+        "delta": delta,
+        "null": NULL,
+        "computed_in": "float64",
+    }
     attrs["alignment"] = _alignment_text(heads, "W_QK" in wanted)
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), **nodes})
 
@@ -99,7 +107,7 @@ def kind_node(
     tolerance: float | None,
     seed: int,
 ) -> xr.Dataset:
-    """Everything about the matrices of one kind."""
+    """Everything about the matrices of one kind but their rank, which the precision of the weights decides."""
     law = law_of(kind.rows, kind.columns, kind.inner, seed)
     used = default_tolerance(max(kind.rows, kind.columns), torch.float64) if tolerance is None else tolerance
     # What rounding leaves of a zero is a zero.
@@ -116,7 +124,7 @@ def kind_node(
     arrays["energy_ratio"] = energy / (law.mean_energy * sigma_init**2)
     plain = {"energy": energy, "rms": np.sqrt(energy / law.mean_energy), "sigma": sigma}
     plain |= {"largest": values[..., 0], "largest_p": np.exp(log_p[..., 0]), "edge": sigma * law.edge}
-    plain |= {"smallest": values[..., -1], "numerical_rank": (values > 0).sum(-1)}
+    plain |= {"smallest": values[..., -1]}
     variables: dict[str, object] = {name: (kind.axes, array) for name, array in plain.items()}
     for name, array in arrays.items():
         mean, sd = null_moments(kind.rows, kind.columns, kind.inner, seed)[name]

@@ -37,7 +37,7 @@ PLAIN = {
     "sigma": ("standard deviation of entries, fitted to the middle half of the spectrum", "at least 0"),
     "edge": ("upper edge of the law at the scale of the bulk", "at least 0"),
     "smallest": ("smallest singular value", "at least 0"),
-    "numerical_rank": ("singular values above the tolerance", "0 to k"),
+    "numerical_rank": ("singular values above the noise of the stored dtype, or the tolerance", "0 to k"),
 }
 SHAPE = {
     "sigma_init": "standard deviation of entries at initialization",

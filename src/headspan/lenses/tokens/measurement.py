@@ -17,7 +17,6 @@ from torch import Tensor
 from headspan.dims import HeadLabel
 from headspan.errors import ArgumentError, DegenerateSubspace
 from headspan.heads import Heads
-from headspan.subspaces import orthonormal_basis
 
 
 def measure(heads: Heads, *, head: str, role: str, vocabulary: str, top: int = 20) -> xr.Dataset:
@@ -47,13 +46,13 @@ def norm_shares(vectors: Float[Tensor, "token d"], basis: Float[Tensor, "d p"]) 
 
 def _basis(heads: Heads, label: HeadLabel, role: str) -> tuple[Tensor, int]:
     block = heads.layer(label.layer, roles=(role,))
-    (W,) = block.weights.values()
+    ((only, W),) = block.weights.items()
     index = label.head
     if role in ("K", "V") and not label.kv:
         index //= heads.n_heads // heads.n_kv_heads
     if index >= W.shape[1]:
         raise ArgumentError(f"{label} does not exist: layer {label.layer} has {W.shape[1]} heads for role {role}")
-    space = orthonormal_basis(W[0, index].mT if role == "O" else W[0, index])
+    space = block.spaces(only, None, slice(index, index + 1))[0, 0]
     if int(space.rank) == 0:
         raise DegenerateSubspace(f"W_{role} of {label} is zero: it has no subspace to put tokens into")
     return space.basis, int(space.rank)

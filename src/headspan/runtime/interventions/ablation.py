@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from headspan.dims import HeadLabel, Role
 from headspan.errors import ArgumentError, ShapeError, UnsupportedModel
+from headspan.heads.block import head_noise
 from headspan.runtime.forward_pass import forward
 from headspan.runtime.interventions.edits import (
     Edits,
@@ -33,7 +34,7 @@ from headspan.runtime.interventions.edits import (
     weight_view,
 )
 from headspan.runtime.model import RunnableModel
-from headspan.subspaces import Subspace, orthonormal_basis
+from headspan.subspaces import Subspace, orthonormal_basis, unit_roundoff
 
 Means = Mapping[HeadLabel, Float[Tensor, " d_value"]]
 
@@ -129,10 +130,14 @@ class WithoutSubspace:
 
 def head_space(model: RunnableModel, head: Label, role: Role) -> Subspace:
     """What a head reads through Q, K or V, or writes through O, in the running model as it is now."""
-    label = role_head(model, head, role)
-    # Below the precision of the weights themselves a direction is rounding, whatever it is computed in.
-    tolerance = model.stack.d_model * torch.finfo(model.module.dtype).eps
-    return orthonormal_basis(reading_matrix(model, role, label), tolerance)
+    W = reading_matrix(model, role, role_head(model, head, role))
+    return orthonormal_basis(W, noise=stored_noise(model, W))
+
+
+def stored_noise(model: RunnableModel, W: Float[Tensor, "d_model d_head"]) -> Float[Tensor, ""]:
+    """Error of an entry of a head's matrix: of the checkpoint's dtype, or of the running one where that is coarser."""
+    roundoff = max(map(unit_roundoff, (model.module.dtype, model.heads().reader.stored_dtype)))
+    return head_noise(W, roundoff)
 
 
 def reading_matrix(model: RunnableModel, role: Role, label: HeadLabel) -> Float[Tensor, "d_model d_head"]:

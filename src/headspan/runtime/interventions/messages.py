@@ -29,7 +29,7 @@ from headspan.dims import HeadLabel, Role
 from headspan.errors import UnsupportedModel
 from headspan.heads.norms import NormWeights
 from headspan.runtime.forward_pass import Forward
-from headspan.runtime.interventions.ablation import reading_matrix
+from headspan.runtime.interventions.ablation import reading_matrix, stored_noise
 from headspan.runtime.interventions.edits import Edits, Label, head_slice, role_head
 from headspan.runtime.model import RunnableModel
 from headspan.subspaces import Subspace, orthonormal_basis
@@ -90,8 +90,10 @@ class NormedStream:
     def write_space(self, model: RunnableModel, source: HeadLabel) -> Subspace:
         """The directions behind the norm that a head can write into: the row span of C W_O diag(g)."""
         W_O = reading_matrix(model, "O", source).mT
-        seen = _without_mean(self.norm, W_O) * self.norm.gain.to(W_O)
-        return orthonormal_basis(seen.mT, model.stack.d_model * torch.finfo(model.module.dtype).eps)
+        gain = self.norm.gain.to(W_O)
+        # Without its mean a matrix has less weight and no less noise.
+        noise = stored_noise(model, W_O * gain)
+        return orthonormal_basis((_without_mean(self.norm, W_O) * gain).mT, noise=noise)
 
 
 def _without_mean(norm: NormWeights, x: Tensor) -> Tensor:

@@ -112,7 +112,8 @@ def tail_q(kernel: xr.DataArray, reverse: xr.DataArray) -> xr.DataArray:
     r"""False-discovery rate of kernels beyond the tail of those in reverse order, at each step by itself.
 
     With mean $m$ and standard deviation $s$ of the cube roots of the $n$ pairs in reverse order,
-    $t = (k^{1/3} - m) / (s \sqrt{1 + 1/n})$ of one more draw has Student's distribution with $n - 1$ degrees of freedom.
+    $t = (k^{1/3} - m) / (s \sqrt{1 + 1/n})$ of one more draw has Student's distribution with $n - 1$ degrees of
+    freedom.
 
     Returns
     -------

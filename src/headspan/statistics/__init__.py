@@ -8,6 +8,7 @@ from headspan.statistics.intervals import (
     resample_weights,
 )
 from headspan.statistics.marchenko_pastur import mp_cdf, mp_density, mp_edges, mp_quantile, mp_typical
+from headspan.statistics.matched import MatchedTest, matched_draws, matched_test
 from headspan.statistics.permutation import (
     DirectionTest,
     direction_test,
@@ -39,6 +40,7 @@ __all__ = [
     "TW_SD",
     "ChangePoint",
     "DirectionTest",
+    "MatchedTest",
     "bootstrap_mean_interval",
     "change_point",
     "change_points",
@@ -49,6 +51,8 @@ __all__ = [
     "log_beta_tail",
     "log_betainc",
     "mantel",
+    "matched_draws",
+    "matched_test",
     "mean_interval",
     "mp_cdf",
     "mp_density",

@@ -10,11 +10,17 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from headspan.cli.main import app
-from headspan.ledger import Examination, all_claims
+from headspan.ledger import Claim, Examination, all_claims
 from headspan.ledger.examination import COLUMNS, INTRODUCTION, markdown
 
 PAGE = Path(__file__).parents[3] / "docs" / "claims.md"
-AGAIN = "make it again: headspan claims --markdown --model gpt2=... --model minilm=... > docs/claims.md"
+AGAIN = (
+    "make it again: headspan claims --markdown --model gpt2=... --model minilm=... --model stories=... > docs/claims.md"
+)
+GIVEN = {"gpt2", "minilm", "stories", "demo"}
+"""The models that the page was made with."""
+DIFFERS = {"8.2b"}
+"""What does not come out on stories260K, which stands in for Mistral-7B."""
 
 
 def rows(page: str) -> list[list[str]]:
@@ -31,12 +37,23 @@ def test_the_page_is_that_of_this_ledger() -> None:
     assert [row[:2] for row in rows(page)] == [row[:2] for row in expected], AGAIN
 
 
-def test_everything_on_the_page_passed_or_says_why_it_was_skipped() -> None:
+def expected_verdict(claim: Claim) -> str:
+    if claim.id in DIFFERS:
+        return "differs"
+    if not claim.needs or GIVEN & set(claim.models):
+        return "pass"
+    return claim.at_best if claim.otherwise else "skipped"
+
+
+def test_every_verdict_on_the_page_says_what_was_tried() -> None:
     claims = {claim.id: claim for claim in all_claims()}
     for name, _, check in rows(PAGE.read_text(encoding="utf-8")):
+        claim = claims[name.split()[0]]
         verdict, _, evidence = check.partition(": ")
-        assert verdict == ("skipped" if claims[name.split()[0]].check is None else "pass"), f"{name}: {AGAIN}"
+        assert verdict == expected_verdict(claim), f"{name}: {AGAIN}"
         assert evidence
+        if verdict in ("pass", "differs") and claim.needs:
+            assert evidence[1 : evidence.index("]")] in claim.models
 
 
 def test_the_page_counts_its_claims() -> None:
@@ -46,7 +63,11 @@ def test_the_page_counts_its_claims() -> None:
     for status, count in Counter(claim.status for claim in all_claims()).items():
         assert f" {count} {status}" in line, AGAIN
     assert line.startswith(f"{len(all_claims())} claims: "), AGAIN
-    assert f"Checks: {verdicts['pass']} passed, 0 failed, {verdicts['skipped']} skipped." in line, AGAIN
+    words = {"pass": "passed", "differs": "differ", "kept numbers": "kept numbers", "skipped": "skipped"}
+    assert set(verdicts) == set(words), AGAIN
+    for verdict, count in verdicts.items():
+        assert f" {count} {words[verdict]}" in line, AGAIN
+    assert " 0 failed" in line, AGAIN
 
 
 def test_all_published_claims_are_there_with_their_status() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from headspan.ledger.claim import check
 from headspan.ledger.models import (
     agreement_after_folding,
-    class_lead_p_value,
+    class_lead_p,
     class_precision,
     heads_in_graphs,
     hub_ranks,
@@ -175,9 +175,9 @@ def detection(draws: Draws, checkpoint: Checkpoint) -> Evidence:
     base = found["base rate", ""]
     return evidence(
         at_least("by the largest affinity, kernel less composition", kernel["largest"] - composition["largest"], 0.1),
-        at_most("its p-value, members drawn within layers", class_lead_p_value(checkpoint, "ioi", "largest"), 0.05),
+        at_most("its p-value, members drawn within layers", class_lead_p(checkpoint, "ioi", "largest"), 0.05),
         at_most("by the mean affinity, kernel less base rate", kernel["mean"] - base, 0.02),
-        at_least("the p-value of its lead", class_lead_p_value(checkpoint, "ioi", "mean"), 0.05),
+        at_least("the p-value of its lead", class_lead_p(checkpoint, "ioi", "mean"), 0.05),
         figures={
             "largest, kernel": kernel["largest"],
             "composition": composition["largest"],
@@ -198,11 +198,11 @@ def hub(draws: Draws, checkpoint: Checkpoint) -> Evidence:
     return evidence(
         equals("worst rank of L4H7", max(hub_ranks(checkpoint, ["L4H7"], name)[0] for name in ranks), 1, 0),
         at_most("worst rank of the seven heads of lowest identity score", max(ranks["excess"]), 24),
-        *(at_most(f"p-value of the seven, {name}", found.p_value, 0.01) for name, found in tests.items()),
-        at_most("p-value of the six besides L4H7", others.p_value, 0.01),
+        *(at_most(f"p-value of the seven, {name}", found.p, 0.01) for name, found in tests.items()),
+        at_most("p-value of the six besides L4H7", others.p, 0.01),
         figures={
             "rank of L1H11": hub_ranks(checkpoint, ["L1H11"])[0],
-            "p-value of the seven of highest identity score": hub_test(checkpoint, copying).p_value,
+            "p-value of the seven of highest identity score": hub_test(checkpoint, copying).p,
         },
     )
 

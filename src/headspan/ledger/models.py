@@ -98,7 +98,7 @@ def class_precision(checkpoint: Checkpoint, labels: str) -> dict[tuple[str, str]
     return found | {("base rate", ""): next(row.base_rate for row in rows if row.target == ANY)}
 
 
-def class_lead_p_value(checkpoint: Checkpoint, labels: str, aggregate: str, draws: int = 4999, seed: int = 0) -> float:
+def class_lead_p(checkpoint: Checkpoint, labels: str, aggregate: str, draws: int = 4999, seed: int = 0) -> float:
     """How often the kernel leads the composition score by as much, if members are drawn at random in every layer."""
     result, members = affinity_of(checkpoint), tuple(head_classes(labels, checkpoint.heads()).of_head)
     leads: list[np.ndarray] = []

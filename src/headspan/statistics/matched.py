@@ -24,7 +24,7 @@ class MatchedTest:
     mean: float
     expected: float
     """Mean over draws of as many members of every stratum: what the null gives."""
-    p_value: float
+    p: float
     """One-sided, for a high mean; in [1 / (draws + 1), 1], uniform under the null."""
 
 

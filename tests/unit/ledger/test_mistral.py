@@ -1,4 +1,4 @@
-"""Claims about Mistral-7B run on whatever has its build: here a small untrained one, and one made to be as described."""
+"""Claims about Mistral-7B run on its build: a small untrained model, and one made to be as described."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_the_p_value_is_that_of_all_choices() -> None:
     means = [(values[a] + values[b] + values[c]) / 3 for a, b in pairs for c in singles]
     exact = np.mean(np.array(means) >= values[chosen].mean() - 1e-9)
     found = matched_test(values, chosen, layer, draws=20_000)
-    assert found.p_value == pytest.approx(exact, abs=0.01)
+    assert found.p == pytest.approx(exact, abs=0.01)
     assert found.expected == pytest.approx(np.mean(means), abs=0.02)
 
 
@@ -40,7 +40,7 @@ def test_p_values_are_uniform_under_shuffled_labels() -> None:
         values = 10.0 * LAYER + generator.standard_t(3, size=48)
         chosen = generator.random(48) < LAYER / 12
         chosen[-1] = True
-        found.append(matched_test(values, chosen, LAYER, draws=199, seed=seed).p_value)
+        found.append(matched_test(values, chosen, LAYER, draws=199, seed=seed).p)
     for level in (0.05, 0.2, 0.5):
         rate = np.mean(np.array(found) <= level)
         assert abs(rate - level) < 4 * np.sqrt(level * (1 - level) / 400), level
@@ -51,8 +51,8 @@ def test_members_that_stand_out_of_their_strata_are_found() -> None:
     values, chosen = generator.normal(size=48), np.zeros(48, dtype=bool)
     chosen[[3, 13, 22, 30, 41]] = True
     values[chosen] += 3
-    assert matched_test(values, chosen, LAYER, draws=9999).p_value < 1e-3
-    assert matched_test(-values, chosen, LAYER, draws=9999).p_value > 0.99
+    assert matched_test(values, chosen, LAYER, draws=9999).p < 1e-3
+    assert matched_test(-values, chosen, LAYER, draws=9999).p > 0.99
 
 
 def test_members_without_a_value_are_left_out() -> None:

@@ -114,6 +114,15 @@ def _shown(result: Examination) -> str:
     return SHOWN.get(result.verdict, result.verdict) + used
 
 
+def _stand_ins(results: list[Examination]) -> dict[str, list[str]]:
+    """What claims rest on that were not tried on a model, with their ids."""
+    found: dict[str, list[str]] = {}
+    for result in results:
+        if result.on and result.on not in result.claim.models:
+            found.setdefault(result.on, []).append(result.claim.id)
+    return found
+
+
 def _print(results: list[Examination]) -> None:
     """A few claims in full; many as a line each, document by document."""
     from headspan.cli.delivery import print_facts, print_table
@@ -127,6 +136,8 @@ def _print(results: list[Examination]) -> None:
         rows = list(group)
         lines = [(row.claim.id, row.claim.status, _shown(row), row.claim.statement) for row in rows]
         print_table(f"Document {document}, {len(rows)} claims", ("id", "status", "check", "claim"), lines)
+    for on, ids in _stand_ins(results).items():
+        typer.echo(f"Without a model, on {on}: {', '.join(ids)}")
     for result in results:
         if result.verdict == "fail":
             evidence = "" if result.evidence is None else evidence_text(result.evidence)

@@ -159,8 +159,7 @@ was tried instead: **baseline**, only what random or synthetic weights give; **k
 training runs that are stored with headspan, compared and not measured again (`--model lab=RUN/model` measures yours);
 or the claim is **skipped**. `[gpt2]` in front of the evidence is the model that was used. Where a claim was tried on a
 model that stands in for its own and came out otherwise, it **differs**. Models are given as `--model gpt2=PATH`,
-likewise `minilm`, `mistral`, `stories` and `lab`. This page was made with the attention and positions of GPT-2, MiniLM
-and stories260K.
+likewise `minilm`, `mistral`, `stories` and `lab`.
 
 The ledger began as a table of 158 claims with numbers found by others. Where ours differ:
 
@@ -199,6 +198,12 @@ def evidence_text(evidence: Evidence) -> str:
     return "; ".join(parts)
 
 
+def check_text(examination: Examination) -> str:
+    """The verdict, what it was tried on in brackets, and the numbers or the reason."""
+    evidence, on = examination.evidence, f"[{examination.on}] " if examination.on else ""
+    return f"{examination.verdict}: {on}{examination.reason if evidence is None else evidence_text(evidence)}"
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
@@ -222,12 +227,10 @@ def facts(examination: Examination) -> dict[str, str]:
 def table_rows(examinations: Sequence[Examination]) -> Iterator[tuple[str, str, str]]:
     """The three cells of each claim's row."""
     for examination in examinations:
-        claim, evidence = examination.claim, examination.evidence
+        claim = examination.claim
         right = f" **Right:** {claim.correction}" if claim.correction else ""
         within = f" *Tolerance: {claim.tolerance}.*" if claim.tolerance else ""
-        found = examination.reason if evidence is None else evidence_text(evidence)
-        on = f"[{examination.on}] " if examination.on else ""
-        yield f"{claim.id} {claim.status}", f"{claim.statement}{right}{within}", f"{examination.verdict}: {on}{found}"
+        yield f"{claim.id} {claim.status}", f"{claim.statement}{right}{within}", check_text(examination)
 
 
 def summary(examinations: Sequence[Examination]) -> str:
@@ -241,9 +244,15 @@ def summary(examinations: Sequence[Examination]) -> str:
     return f"{len(examinations)} claims: {parts}. Checks: {counts}."
 
 
+def models_used(examinations: Sequence[Examination]) -> list[str]:
+    """Names of the models that claims were tried on, in the order of the ledger."""
+    return list(dict.fromkeys(one.on for one in examinations if one.on in one.claim.models))
+
+
 def markdown(examinations: Sequence[Examination]) -> str:
     """The whole ledger as a page of Markdown."""
-    lines = [INTRODUCTION, summary(examinations), ""]
+    used = ", ".join(models_used(examinations)) or "none"
+    lines = [INTRODUCTION, f"{summary(examinations)} Models used: {used}.", ""]
     for document, group in groupby(examinations, key=lambda examination: examination.claim.document):
         lines += [f"## {document}: {DOCUMENTS[document]}", ""]
         lines += [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]

@@ -142,6 +142,14 @@ def test_scaling_queries_alone_is_not_scaling_both(monkeypatch: pytest.MonkeyPat
     assert verdict("8.5a").verdict == "fail"
 
 
+def test_without_transformers_a_claim_about_running_models_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headspan.runtime.find_spec", lambda _: None)
+    (claim,) = (claim for claim in all_claims() if claim.id == "8.5a")
+    found = examine(claim)
+    assert found.verdict == "skipped"
+    assert "demo was given, but running a model needs transformers" in found.reason
+
+
 def law_of_any_token(laws: Callable[..., Any]) -> Callable[..., Any]:
     def alike(checkpoint: Checkpoint) -> tuple[torch.Tensor, torch.Tensor]:
         V, P = laws(checkpoint)

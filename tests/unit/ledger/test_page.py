@@ -7,9 +7,12 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
+from headspan.cli.claims import open_models
 from headspan.cli.main import app
+from headspan.errors import ArgumentError
 from headspan.ledger import Claim, Examination, all_claims
 from headspan.ledger.examination import COLUMNS, INTRODUCTION, markdown
 
@@ -84,6 +87,34 @@ def test_all_published_claims_are_there_with_their_status() -> None:
     others = Counter(claim.document for claim in all_claims())
     assert others["001"] >= 10
     assert others["002"] >= 10
+
+
+def test_the_page_names_the_models_it_was_made_with() -> None:
+    assert re.search(r"Models used: gpt2, minilm, stories\.$", PAGE.read_text(encoding="utf-8"), re.MULTILINE), AGAIN
+
+
+def test_the_command_says_what_was_tried_without_a_model() -> None:
+    found = CliRunner().invoke(app, ["claims", "--document", "000"])
+    assert "Without a model" not in found.stdout, "few claims are shown in full"
+    assert "tried on" in found.stdout
+    every = CliRunner().invoke(app, ["claims", "--status", "observational"])
+    assert "kept numbers" in every.stdout
+    assert "Without a model, on numbers kept of our own runs" in every.stdout
+    assert "5 kept numbers, 3 baseline only" in every.stdout
+    assert every.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("gpt2", "--model takes NAME=PATH"),
+        ("bert=x", "claims are about gpt2, minilm, mistral, stories, lab"),
+        ("gpt2=demo", "gpt2 is a gpt2, but 'demo' is a llama"),
+    ],
+)
+def test_a_model_that_no_claim_is_about_is_refused(given: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        open_models([given])
 
 
 def test_a_document_is_chosen_by_its_name_and_not_by_a_seed() -> None:

@@ -203,6 +203,8 @@ def hub(draws: Draws, checkpoint: Checkpoint) -> Evidence:
         figures={
             "rank of L1H11": hub_ranks(checkpoint, ["L1H11"])[0],
             "p-value of the seven of highest identity score": hub_test(checkpoint, copying).p,
+            "p-value of the ten of lowest": hub_test(checkpoint, identity_extremes(checkpoint, 10)[0]).p,
+            "degree": hub_test(checkpoint, identity_extremes(checkpoint, 10)[0], "degree").p,
         },
     )
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 IN_FULL = 12
-SHOWN = {"pass": "pass", "fail": "FAIL", "skipped": "-"}
+SHOWN = {"fail": "FAIL", "skipped": "-"}
 
 
 def claims(
@@ -33,7 +33,8 @@ def claims(
     name: Annotated[str | None, typer.Option("--id", help="One claim, or all whose id begins so: 6.33, 5.2.")] = None,
     status: Annotated[str | None, typer.Option(help="holds, asymptotic, approximate, wrong, observational ...")] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="A model that claims are about: gpt2=PATH. May be given several times.")
+        list[str] | None,
+        typer.Option(help="A model that claims are about: gpt2=PATH; also minilm, mistral, stories, lab."),
     ] = None,
     random_seed: Annotated[int, typer.Option(min=0, help="Fixes the random numbers of the checks.")] = 0,
     as_json: shared.AsJSON = False,
@@ -79,17 +80,18 @@ def _write_page(results: list[Examination], path: Path) -> None:
 def open_models(given: list[str]) -> dict[str, Checkpoint]:
     """Open checkpoints by the names that claims use, from `name=PATH`."""
     from headspan.checkpoint import open_checkpoint
-    from headspan.ledger import all_claims
+    from headspan.ledger.claim import MODELS
 
-    known = sorted({claim.needs for claim in all_claims() if claim.needs})
     models = {}
     for text in given:
         name, equals, source = text.partition("=")
         if not (equals and source):
             raise ArgumentError(f"--model takes NAME=PATH, such as gpt2=folder, not {text!r}")
-        if name not in known:
-            raise ArgumentError(f"no claim is about a model {name!r}; claims are about {', '.join(known) or 'none'}")
+        if name not in MODELS:
+            raise ArgumentError(f"no claim is about a model {name!r}; claims are about {', '.join(MODELS)}")
         models[name] = open_checkpoint(source)
+        if models[name].family != MODELS[name]:
+            raise ArgumentError(f"{name} is a {MODELS[name]}, but '{source}' is a {models[name].family}")
     return models
 
 
@@ -106,6 +108,21 @@ def _examine(rows: list[Claim], random_seed: int, models: dict[str, Checkpoint])
     return results
 
 
+def _shown(result: Examination) -> str:
+    """The verdict, with the model that was used."""
+    used = f" [{result.on}]" if result.on in result.claim.models else ""
+    return SHOWN.get(result.verdict, result.verdict) + used
+
+
+def _stand_ins(results: list[Examination]) -> dict[str, list[str]]:
+    """What claims rest on that were not tried on a model, with their ids."""
+    found: dict[str, list[str]] = {}
+    for result in results:
+        if result.on and result.on not in result.claim.models:
+            found.setdefault(result.on, []).append(result.claim.id)
+    return found
+
+
 def _print(results: list[Examination]) -> None:
     """A few claims in full; many as a line each, document by document."""
     from headspan.cli.delivery import print_facts, print_table
@@ -117,8 +134,10 @@ def _print(results: list[Examination]) -> None:
         return
     for document, group in groupby(results, key=lambda result: result.claim.document):
         rows = list(group)
-        lines = [(row.claim.id, row.claim.status, SHOWN[row.verdict], row.claim.statement) for row in rows]
+        lines = [(row.claim.id, row.claim.status, _shown(row), row.claim.statement) for row in rows]
         print_table(f"Document {document}, {len(rows)} claims", ("id", "status", "check", "claim"), lines)
+    for on, ids in _stand_ins(results).items():
+        typer.echo(f"Without a model, on {on}: {', '.join(ids)}")
     for result in results:
         if result.verdict == "fail":
             evidence = "" if result.evidence is None else evidence_text(result.evidence)

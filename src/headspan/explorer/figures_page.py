@@ -15,7 +15,7 @@ from headspan.explorer.html import Markup, element, facts, section, table
 from headspan.explorer.page import page
 from headspan.ledger import Examination
 from headspan.ledger.claim import DOCUMENTS
-from headspan.ledger.examination import evidence_text, summary
+from headspan.ledger.examination import check_text, summary
 from headspan.ledger.figures import figures
 from headspan.result import Result
 
@@ -59,6 +59,5 @@ def _document(examinations: Sequence[Examination]) -> Markup:
         claim = one.claim
         right = f" Right: {claim.correction}" if claim.correction else ""
         within = f" Tolerance: {claim.tolerance}." if claim.tolerance else ""
-        found = one.reason if one.evidence is None else evidence_text(one.evidence)
-        rows.append((claim.id, claim.status, f"{claim.statement}{right}{within}", f"{one.verdict}: {found}"))
+        rows.append((claim.id, claim.status, f"{claim.statement}{right}{within}", check_text(one)))
     return table(HEADER, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,8 +21,12 @@ from headspan.distributions import (
     token_moments,
 )
 from headspan.ledger.claim import check
+from headspan.ledger.running import next_token_laws
 from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, near, same
 from headspan.subspaces import numerical_rank
+
+if TYPE_CHECKING:
+    from headspan.checkpoint import Checkpoint
 
 
 def _joint(draws: Draws, n: int, d: int) -> JointGaussian:
@@ -143,8 +148,40 @@ def kl_under_maps(draws: Draws) -> Evidence:
     )
 
 
+def _simple_covariance(V: Tensor, laws: Tensor, top: int = 5) -> Tensor:
+    """Covariance [law, d, d] of the likeliest successors, the rest as noise that keeps the trace."""
+    full, kept = token_moments(V, laws)[1], token_moments(V, laws, top=top)[1]
+    lost = (full - kept).diagonal(dim1=-2, dim2=-1).mean(-1).clamp(min=0)
+    return kept + lost[:, None, None] * torch.eye(V.shape[-1], dtype=V.dtype)
+
+
 @check("4.2.3")
-def bigram(draws: Draws) -> Evidence:
+def bigram(draws: Draws, checkpoint: Checkpoint | None = None) -> Evidence:
+    if checkpoint is None:
+        return _bigram_moments(draws)
+    V, laws = next_token_laws(checkpoint)
+    average = laws.mean(0, keepdim=True)
+
+    def error(P: Tensor) -> Tensor:
+        full = token_moments(V, P)[1]
+        off = torch.linalg.matrix_norm(_simple_covariance(V, P) - full) / torch.linalg.matrix_norm(full)
+        mean: Tensor = off.mean()
+        return mean
+
+    given, without = (P.topk(5).values.sum(-1) for P in (laws, average))
+    return evidence(
+        at_least("probability of five successors, gained by the token before", given.mean() - without.mean(), 0.1),
+        at_most("error of their covariance, over that without the token before", error(laws) / error(average), 0.9),
+        figures={
+            "probability of five successors": given.mean(),
+            "share of tokens with more than 0.9": (given > 0.9).double().mean(),
+            "relative error of their covariance": error(laws),
+        },
+    )
+
+
+def _bigram_moments(draws: Draws) -> Evidence:
+    """That these are the model's moments, for any tokens."""
     V, P = draws.normal(5, 3), draws.normal(5, 5).softmax(-1)
     start, noise = draws.normal(5).softmax(-1), 0.1
     joint = bigram_joint(V, start, P, 2, noise)

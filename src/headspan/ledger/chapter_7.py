@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from scipy.stats import chi2  # type: ignore[import-untyped,unused-ignore]
@@ -28,6 +29,10 @@ from headspan.distributions import (
 )
 from headspan.ledger.claim import check
 from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, mean_is, near, same, variance_is
+from headspan.subspaces import complement, orthonormal_basis, singular_values
+
+if TYPE_CHECKING:
+    from headspan.checkpoint import Checkpoint
 
 N, D = 3, 2
 
@@ -235,14 +240,35 @@ def trace_under_rotations(draws: Draws) -> Evidence:
 
 
 @check("7.2.2d")
-def who_is_scaled_up(draws: Draws) -> Evidence:
-    W = torch.diag(torch.tensor([4.0, 0.2, 0.2], dtype=torch.float64))
-    aligned, orthogonal = W[0].norm(), W[1].norm()
+def who_is_scaled_up(draws: Draws, checkpoint: Checkpoint | None = None) -> Evidence:
+    W = _sparse_matrix(draws) if checkpoint is None else checkpoint.heads(layers=[0]).W_Q[0].double()
+    W = W.transpose(0, 1).flatten(1)
+    s, n = singular_values(W), len(W)
+    k = len(s) // 10
+    leading = orthonormal_basis(torch.linalg.svd(W).U[:, :k])
+    spaces = {"aligned": leading.basis, "orthogonal": complement(leading).basis}
+    typical = torch.linalg.vector_norm(draws.sphere(4000, n) @ W, dim=-1).square().mean().sqrt()
+
+    def length(basis: Tensor) -> Tensor:
+        scaled = torch.linalg.vector_norm(draws.sphere(4000, basis.shape[1]) @ basis.T @ W, dim=-1)
+        ratio: Tensor = scaled.square().mean().sqrt() / typical
+        return ratio
+
+    found = {name: length(basis) for name, basis in spaces.items()}
+    rest = (s[k:].square().sum() / (n - k)).sqrt()
     return evidence(
-        at_least("length of an aligned vector", aligned, 1.0),
-        at_most("length of an orthogonal vector", orthogonal, 1.0),
-        printed=[at_least("length of an orthogonal vector", orthogonal, 1.0)],
+        at_least("length of a vector in the leading tenth, over that of a random one", found["aligned"], 1.5),
+        at_most("length of a vector orthogonal to it", found["orthogonal"], 0.95),
+        near("its length itself, from the singular values", found["orthogonal"] * typical, rest, 0.03),
+        printed=[at_least("length of a vector orthogonal to the leading tenth", found["orthogonal"], 1.05)],
     )
+
+
+def _sparse_matrix(draws: Draws, n: int = 128) -> Tensor:
+    """A matrix [head, n, k] whose singular values fall like those of trained ones, on bases in general position."""
+    values = torch.arange(1, n + 1).double() ** -0.7
+    W: Tensor = draws.haar(n) @ torch.diag(values) @ draws.haar(n)
+    return W.reshape(n, 8, n // 8).transpose(0, 1)
 
 
 @check("7.2.3a")

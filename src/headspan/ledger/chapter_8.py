@@ -1,64 +1,43 @@
-"""Chapter 8 of the thesis, its appendix A and chapter 9: attention maps of Mistral, and what random weights give."""
+"""Chapter 8 of the thesis, its appendix A and chapter 9: pooled maps, scaled spectra, and what random weights give."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from headspan.distributions import attention_pattern, expected_entropy, softmax_entropy
 from headspan.ledger.claim import check
+from headspan.ledger.running import scaled_first_layer
 from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, mean_is, near, same
+from headspan.lenses.attention.maps import left_out_mass, pooled
+from headspan.lenses.attention.words import LEFT_OUT, Groups
 from headspan.statistics import mp_edges
 from headspan.subspaces import singular_values
+
+if TYPE_CHECKING:
+    from headspan.checkpoint import Checkpoint
 
 
 @check("8.2a")
 def pooling(draws: Draws) -> Evidence:
-    counts = [2, 1, 3, 1]
-    member = torch.repeat_interleave(torch.eye(4, dtype=torch.float64), torch.tensor(counts), dim=0)
-    A = torch.softmax(draws.normal(7, 7), -1)
-    pooled = member.T @ A @ member
-    sizes = torch.tensor(counts, dtype=torch.float64)
+    # Sub-words of a word need not stand together, and a special token belongs to none.
+    whole = Groups(("a", "b", "c", "d"), (0, 0, 1, 2, 1, 2, 2, 3))
+    partial = Groups(("a", "b", "c"), (LEFT_OUT, 0, 1, 2, 1, 2, 2, 0))
+    A = attention_pattern(draws.normal(8, 6), draws.normal(6, 6), draws.normal(6, 6), causal=True)
+    summed, averaged, short = pooled(A, whole, "sum"), pooled(A, whole, "mean"), pooled(A, partial, "mean")
+    members = [[token for token, own in enumerate(whole.of_token) if own == word] for word in range(4)]
+    by_hand = torch.stack([torch.stack([A[rows][:, columns].sum() for columns in members]) for rows in members])
+    sizes = torch.tensor([float(len(each)) for each in members], dtype=torch.float64)
     return evidence(
-        equals("total", pooled.sum(), A.sum(), 1e-12),
-        same("row sums are counts of sub-words", pooled.sum(-1), sizes, 1e-12),
-        same("row sums after averaging", (pooled / sizes[:, None]).sum(-1), 1.0, 1e-12),
-    )
-
-
-@check("8.2b")
-def causal_baseline(draws: Draws) -> Evidence:
-    zero, n = torch.zeros(4, 4, dtype=torch.float64), 12
-    flat = attention_pattern(draws.normal(n, 4), zero, zero, causal=True)
-    some = attention_pattern(draws.normal(n, 4), draws.normal(4, 4), draws.normal(4, 4), causal=True)
-    uniform = torch.ones(n, n, dtype=torch.float64).tril() / torch.arange(1, n + 1).double()[:, None]
-    return evidence(
-        same("uniform attention", flat, uniform, 1e-12), equals("first row of any head", some[0, 0], 1.0, 1e-12)
-    )
-
-
-@check("8.3")
-def cosine_and_attention(draws: Draws) -> Evidence:
-    n, d, rank, runs = 24, 64, 8, 200
-    x = torch.nn.functional.normalize(draws.normal(runs, n, rank) @ draws.normal(runs, rank, d), dim=-1) * math.sqrt(d)
-    queries, keys = (x @ draws.normal(runs, d, d, sd=1 / math.sqrt(d)) for _ in range(2))
-    off = ~torch.eye(n, dtype=torch.bool)
-    cosines = (x @ x.mT / d)[:, off]
-
-    def correlation(logits: Tensor) -> Tensor:
-        pairs = torch.stack([cosines, logits[:, off]], 1)
-        pairs = pairs - pairs.mean(-1, keepdim=True)
-        pairs = pairs / pairs.norm(dim=-1, keepdim=True)
-        products: Tensor = pairs[:, 0] * pairs[:, 1]
-        return products.sum(-1)
-
-    untied, tied = correlation(queries @ keys.mT), correlation(queries @ queries.mT)
-    return evidence(
-        at_most("mean correlation of untied weights, in size", untied.mean().abs(), 0.1),
-        at_least("mean correlation of tied weights", tied.mean(), 0.8),
-        figures={"its standard deviation": untied.std()},
+        same("word to word, added up by hand", summed, by_hand, 1e-12),
+        equals("total", summed.sum(), A.sum(), 1e-12),
+        same("row sums are counts of sub-words", summed.sum(-1), sizes, 1e-12),
+        same("row sums after averaging", averaged.sum(-1), 1.0, 1e-12),
+        at_most("row sums with a token left out", short.sum(-1).min(), 0.99),
+        same("the same with what it takes", short.sum(-1) + left_out_mass(A, partial), 1.0, 1e-12),
     )
 
 
@@ -81,11 +60,15 @@ def random_model(draws: Draws) -> Evidence:
 
 
 @check("8.5a")
-def scaled_spectra(draws: Draws) -> Evidence:
-    x, W_Q, W_K = draws.normal(6, 8), draws.normal(8, 4), draws.normal(8, 4)
-    U, s, Vh = torch.linalg.svd(W_Q, full_matrices=False)
-    scaled = x @ (U * (1.7 * s)) @ Vh @ (1.7 * W_K).T @ x.T
-    return evidence(same("logits", scaled / 1.7**2, x @ W_Q @ W_K.T @ x.T, 1e-12))
+def scaled_spectra(draws: Draws, checkpoint: Checkpoint) -> Evidence:
+    alpha = 1.7
+    before, after, values, changed = scaled_first_layer(checkpoint, alpha, draws.seed())
+    size = float(before.abs().max())
+    return evidence(
+        same("logits of the running model, over alpha^2", after / alpha**2, before, 1e-5 * size),
+        same("singular values of its W_Q and W_K, over alpha", changed / alpha, values, 1e-5 * float(values.max())),
+        at_least("largest change of a logit", (after - before).abs().max(), 0.5 * size),
+    )
 
 
 def _patterns(draws: Draws, runs: int, n: int, alpha: float, tied: bool = False) -> Tensor:

@@ -11,16 +11,28 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import yaml
 
 from headspan.errors import ArgumentError, BrokenCheck
 from headspan.ledger.trial import Evidence
 
+if TYPE_CHECKING:
+    from headspan.checkpoint import Checkpoint
+
 Kind = Literal["formula", "text", "typo", "code", "added"]
 Status = Literal["holds", "asymptotic", "approximate", "wrong", "observational", "not reproduced"]
 STATUSES: tuple[str, ...] = get_args(Status)
+Verdict = Literal["pass", "fail", "differs", "kept numbers", "baseline", "skipped"]
+VERDICTS: tuple[str, ...] = get_args(Verdict)
+WITHOUT_MODEL = ("pass", "kept numbers", "baseline")
+"""What a check can come to at best where no model was given."""
+RUNNING = "running"
+MODELS = {"gpt2": "gpt2", "minilm": "bert", "mistral": "mistral", "stories": "llama", "lab": "headspan-lab"}
+"""Names of the models that claims are about, each with its family."""
+DEMO = "demo"
+"""The model that is always at hand."""
 DOCUMENTS = {
     "000": "null and row spaces of attention heads",
     "001": "projection kernel and composition score",
@@ -56,6 +68,7 @@ MODULES = (
     "chapter_6_weights",
     "chapter_7",
     "chapter_8",
+    "chapter_8_mistral",
     "document_004",
 )
 """Modules of checks."""
@@ -83,9 +96,11 @@ class Claim:
     """One row of the ledger.
 
     `statement` and `correction` are in our own words; `correction` is what is right where the claim is wrong, and what
-    to add where it holds. `needs` names the model an observational claim is about; its check gets that checkpoint.
-    `otherwise` says what the check rests on where that model is not given; without it the claim is skipped then.
-    `check` is None where nothing can be computed, and `unchecked` says why.
+    to add where it holds. `needs` names the model a claim is about, and others it can be tried on after " or "; the
+    check gets the first of them that was given and has all that it `uses` (stored parts such as W_E and MLP, or
+    "running"). `otherwise` says what the check rests on where none is given, and `at_best` what it comes to then:
+    "pass" where the claim is about any weights, "baseline" where only what random weights give was tried, "kept
+    numbers" where numbers of earlier runs were compared. Without `otherwise` the claim is skipped then.
     """
 
     id: str
@@ -94,22 +109,40 @@ class Claim:
     status: Status
     statement: str
     reference: str
+    check: Check
     correction: str = ""
     tolerance: str = ""
     needs: str = ""
+    uses: str = ""
     otherwise: str = ""
-    unchecked: str = ""
-    check: Check | None = None
+    at_best: Verdict = "pass"
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES or self.kind not in get_args(Kind):
             raise BrokenCheck(f"claim {self.id}: unknown status {self.status!r} or kind {self.kind!r}")
         if self.document not in DOCUMENTS:
             raise BrokenCheck(f"claim {self.id}: document is one of {', '.join(DOCUMENTS)}, not {self.document!r}")
-        if (self.check is None) != bool(self.unchecked):
-            raise BrokenCheck(f"claim {self.id} needs either a check, or the reason why there is none")
+        if unknown := [name for name in self.models if name not in (*MODELS, DEMO)]:
+            raise BrokenCheck(f"claim {self.id} needs {unknown[0]!r}; models are {', '.join((*MODELS, DEMO))}")
+        if self.at_best not in WITHOUT_MODEL or (self.at_best != "pass" and not (self.needs and self.otherwise)):
+            raise BrokenCheck(f"claim {self.id}: at_best is {self.at_best!r}, of a claim that says what it rests on")
         if self.status == "wrong" and not self.correction:
             raise BrokenCheck(f"claim {self.id} is called wrong but does not say what is right")
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Models the check can be given: first the one the claim is about, then others it can be tried on."""
+        return tuple(self.needs.split(" or ")) if self.needs else ()
+
+    def obstacle(self, checkpoint: Checkpoint) -> str | None:
+        """What of the check's needs a checkpoint lacks, in one line; None where it has everything."""
+        from headspan.runtime import run_obstacle
+
+        uses = self.uses.split(", ") if self.uses else []
+        if RUNNING in uses and (reason := run_obstacle(checkpoint)) is not None:
+            return reason
+        lacking = [part for part in uses if part != RUNNING and part in checkpoint.stack().missing()]
+        return f"it lacks {', '.join(lacking)}" if lacking else None
 
 
 @cache
@@ -134,7 +167,9 @@ def claims_of(path: Path, document: str) -> list[Claim]:
                 raise BrokenCheck(f"claim {row.get('id')}: {key}: {value!r} is no text of one of the fields {fields}")
         if lacking := {"id", "kind", "status", "statement", "reference"} - row.keys():
             raise BrokenCheck(f"claim {row.get('id')} lacks {', '.join(sorted(lacking))}")
-    return [Claim(document=document, check=CHECKS.get(row["id"]), **row) for row in rows]
+        if row["id"] not in CHECKS:
+            raise BrokenCheck(f"claim {row['id']} has no check: what nothing tries has no place in the ledger")
+    return [Claim(document=document, check=CHECKS[row["id"]], **row) for row in rows]
 
 
 def select_claims(

@@ -12,9 +12,12 @@ from torch import Tensor
 from headspan.ledger.claim import check
 from headspan.ledger.models import (
     agreement_after_folding,
+    class_lead_p,
     class_precision,
     heads_in_graphs,
     hub_ranks,
+    hub_test,
+    identity_extremes,
     kernel_statistics,
     ranks_and_kernels,
     strongest_pairs,
@@ -167,25 +170,42 @@ def heads_in_classes(draws: Draws, checkpoint: Checkpoint) -> Evidence:
 
 @check("S1.11")
 def detection(draws: Draws, checkpoint: Checkpoint) -> Evidence:
-    found, base = class_precision(checkpoint)
-    lead = {target: found[target, METRICS[0]] - found[target, METRICS[1]] for target, _ in found}
+    found, drawn = class_precision(checkpoint, "ioi"), class_precision(checkpoint, "2601.10266")
+    kernel, composition = ({name: found[name, metric] for name in ("largest", "mean")} for metric in METRICS)
+    base = found["base rate", ""]
     return evidence(
-        at_least("any class, kernel less composition", lead["any class"], 0.1),
-        at_least("induction, kernel less composition", lead["Induction"], 0.1),
-        at_most("previous token, difference", abs(lead["Previous"]), 0.1),
+        at_least("by the largest affinity, kernel less composition", kernel["largest"] - composition["largest"], 0.1),
+        at_most("its p-value, members drawn within layers", class_lead_p(checkpoint, "ioi", "largest"), 0.05),
+        at_most("by the mean affinity, kernel less base rate", kernel["mean"] - base, 0.02),
+        at_least("the p-value of its lead", class_lead_p(checkpoint, "ioi", "mean"), 0.05),
         figures={
-            "any class, kernel": found["any class", METRICS[0]],
-            "composition": found["any class", METRICS[1]],
+            "largest, kernel": kernel["largest"],
+            "composition": composition["largest"],
+            "mean, kernel": kernel["mean"],
+            "composition by the mean": composition["mean"],
             "base rate": base,
+            "largest, kernel, labels of the paper's figure": drawn["largest", METRICS[0]],
         },
     )
 
 
 @check("S1.12")
 def hub(draws: Draws, checkpoint: Checkpoint) -> Evidence:
+    removing, copying = identity_extremes(checkpoint, 7)
+    ranks = {name: hub_ranks(checkpoint, removing, name) for name in ("excess", "kernel", "degree")}
+    tests = {name: hub_test(checkpoint, removing, name) for name in ranks}
+    others = hub_test(checkpoint, [head for head in removing if head != "L4H7"])
     return evidence(
-        equals("worst rank of L4H7", max(hub_ranks(checkpoint, "L4H7")), 1, 0),
-        at_least("best rank of L1H11", min(hub_ranks(checkpoint, "L1H11")), 5),
+        equals("worst rank of L4H7", max(hub_ranks(checkpoint, ["L4H7"], name)[0] for name in ranks), 1, 0),
+        at_most("worst rank of the seven heads of lowest identity score", max(ranks["excess"]), 24),
+        *(at_most(f"p-value of the seven, {name}", found.p, 0.01) for name, found in tests.items()),
+        at_most("p-value of the six besides L4H7", others.p, 0.01),
+        figures={
+            "rank of L1H11": hub_ranks(checkpoint, ["L1H11"])[0],
+            "p-value of the seven of highest identity score": hub_test(checkpoint, copying).p,
+            "p-value of the ten of lowest": hub_test(checkpoint, identity_extremes(checkpoint, 10)[0]).p,
+            "degree": hub_test(checkpoint, identity_extremes(checkpoint, 10)[0], "degree").p,
+        },
     )
 
 

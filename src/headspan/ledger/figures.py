@@ -52,7 +52,7 @@ def figures(examinations: Sequence[Examination]) -> dict[str, go.Figure]:
 
 
 def claims_by_document(examinations: Sequence[Examination]) -> go.Figure:
-    """Claims of each document by what became of them; a check that failed or was skipped is hatched."""
+    """Claims of each document by what became of them; a check that did not pass is hatched."""
     figure = go.Figure()
     documents = list(dict.fromkeys(one.claim.document for one in examinations))
     counts = Counter((one.claim.document, one.claim.status, one.verdict == "pass") for one in examinations)
@@ -61,7 +61,7 @@ def claims_by_document(examinations: Sequence[Examination]) -> go.Figure:
             values = [counts[document, status, passed] for document in documents]
             if not any(values):
                 continue
-            name = status if passed else f"{status}, not checked or failed"
+            name = status if passed else f"{status}, not passed"
             marker = {"color": COLORS.get(status, GREY), "pattern": {"shape": "" if passed else "/"}}
             bars = go.Bar(y=documents, x=values, name=name, orientation="h", marker=marker)
             figure.add_trace(bars.update(hovertemplate="document %{y}: %{x} " + name + "<extra></extra>"))

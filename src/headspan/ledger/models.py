@@ -1,4 +1,4 @@
-"""What the lenses measure on a model that claims are about. Only this module of the ledger calls a lens.
+"""What the lenses measure on the weights of a model that claims are about; `running` has what they show at work.
 
 A lens is run once per checkpoint; the functions below take single numbers from its result.
 
@@ -16,31 +16,40 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headspan.dims import COMPOSING
+from headspan.dims import COMPOSING, HeadLabel
 from headspan.errors import HeadspanError
 from headspan.heads import Heads
 from headspan.heads.classes import head_classes
 from headspan.lenses.affinity import affinity
-from headspan.lenses.affinity.class_detection import class_counts
+from headspan.lenses.affinity.class_detection import (
+    ANY,
+    class_counts,
+    head_detection,
+    head_scores,
+    weighted_average_precision,
+)
+from headspan.lenses.affinity.robustness import agreement
 from headspan.lenses.affinity.wiring import edges, hub_scores, pairings_of, ranked_hubs
+from headspan.lenses.detect import detect
+from headspan.lenses.positions import positions
 from headspan.result import Result
+from headspan.statistics import MatchedTest, empirical_p_value, matched_draws, matched_test
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from headspan.checkpoint import Checkpoint
-    from headspan.heads.classes import HeadClasses
-    from headspan.result import Result
 
 
 PAPER = "2601.10266"
 """The published classes of GPT-2's heads."""
-KEPT = 4
+KEPT = 6
 _results: list[tuple[str, Checkpoint, Any]] = []
 """The last few results: lens, checkpoint (which has no hash, so identity is compared), what was measured."""
 
 
-def _once(lens: str, checkpoint: Checkpoint, compute: Callable[[], Any]) -> Any:
+def measured_once(lens: str, checkpoint: Checkpoint, compute: Callable[[], Any]) -> Any:
+    """What `compute` gives for a checkpoint, from memory where it was asked for before."""
     for name, about, result in _results:
         if name == lens and about is checkpoint:
             return result
@@ -51,20 +60,14 @@ def _once(lens: str, checkpoint: Checkpoint, compute: Callable[[], Any]) -> Any:
 
 def affinity_of(checkpoint: Checkpoint) -> Result:
     """Affinity of all sixteen pairings, weights as stored."""
-    from headspan.lenses.affinity import affinity
-
-    result: Result = _once("affinity", checkpoint, lambda: affinity(checkpoint, pairings="all", draws=2))
+    result: Result = measured_once(
+        "affinity", checkpoint, lambda: affinity(checkpoint, pairings="all", null="haar", draws=2)
+    )
     return result
 
 
 def _pairing_nodes(result: Result) -> dict[str, xr.Dataset]:
     return {str(pairing): result.dataset(str(pairing)) for pairing in result.data.children}
-
-
-def _classes(checkpoint: Checkpoint) -> HeadClasses:
-    from headspan.heads.classes import head_classes
-
-    return head_classes(PAPER, checkpoint.heads())
 
 
 def kernel_statistics(checkpoint: Checkpoint) -> dict[str, dict[str, float]]:
@@ -77,51 +80,65 @@ def kernel_statistics(checkpoint: Checkpoint) -> dict[str, dict[str, float]]:
 
 def strongest_pairs(checkpoint: Checkpoint, pairing: str, count: int) -> list[tuple[str, str]]:
     """The pairs of heads with the largest projection kernel."""
-    table = affinity_of(checkpoint).top(count, pairing=pairing)
+    table = edges(affinity_of(checkpoint), pairing, top=count)
     return list(zip(table["src"], table["dst"], strict=True))
 
 
 def heads_in_graphs(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
     """By metric: heads in the graphs of the 20 strongest pairs of OQ, OK and OV, and those of them in a known class."""
-    from headspan.lenses.affinity.class_detection import class_counts
-
-    counts = class_counts(affinity_of(checkpoint), _classes(checkpoint)).set_index("metric")
+    classes = head_classes(PAPER, checkpoint.heads())
+    counts = class_counts(affinity_of(checkpoint), classes).set_index("metric")
     return {metric: (int(row["nodes"]), int(row["in_class"])) for metric, row in counts.iterrows()}
 
 
-def class_precision(checkpoint: Checkpoint) -> tuple[dict[tuple[str, str], float], float]:
-    """Average precision by class of heads ("any class", "Induction", "Previous") and metric; base rate of any class."""
-    from headspan.lenses.affinity.class_detection import head_detection
-
-    rows = head_detection(affinity_of(checkpoint), _classes(checkpoint), draws=2)
-    rows = [row for row in rows if row.score == "largest"]
-    found = {
-        (target, row.metric): row.average_precision
-        for target in ("any class", "Induction", "Previous")
-        for row in rows
-        if row.target.startswith(target)
-    }
-    return found, next(row.base_rate for row in rows if row.target == "any class")
+def class_precision(checkpoint: Checkpoint, labels: str) -> dict[tuple[str, str], float]:
+    """Average precision of finding heads of any class, by aggregate ("largest", "mean") and metric; and "base rate"."""
+    rows = head_detection(affinity_of(checkpoint), head_classes(labels, checkpoint.heads()), draws=2)
+    found = {(row.score, row.metric): row.average_precision for row in rows if row.target == ANY}
+    return found | {("base rate", ""): next(row.base_rate for row in rows if row.target == ANY)}
 
 
-def hub_ranks(checkpoint: Checkpoint, head: str) -> list[int]:
-    """The rank of a head among hubs, from 1, by every definition of a hub."""
-    from headspan.lenses.affinity.wiring import DEFINITIONS, hub_scores, ranked_hubs
+def class_lead_p(checkpoint: Checkpoint, labels: str, aggregate: str, draws: int = 4999, seed: int = 0) -> float:
+    """How often the kernel leads the composition score by as much, if members are drawn at random in every layer."""
+    result, members = affinity_of(checkpoint), tuple(head_classes(labels, checkpoint.heads()).of_head)
+    leads: list[np.ndarray] = []
+    for metric in ("projection_kernel", "composition_score"):
+        names, scores = head_scores(result, metric)
+        chosen, layer = np.isin(names, members), np.array([HeadLabel.parse(name).layer for name in names])
+        truth = np.concatenate([chosen[None], matched_draws(chosen, layer, draws, seed)])
+        order = np.argsort(-scores[aggregate], kind="stable")
+        leads.append(weighted_average_precision(truth[:, order], np.ones(truth.shape)))
+    lead = leads[0] - leads[1]
+    return float(empirical_p_value(lead[0], lead[1:], 1e-12))
 
-    orders = [ranked_hubs(hub_scores(affinity_of(checkpoint), definition))["head"] for definition in DEFINITIONS]
-    return [list(order).index(head) + 1 for order in orders]
+
+def hub_ranks(checkpoint: Checkpoint, heads: list[str], definition: str = "excess") -> list[int]:
+    """The ranks of heads among hubs, from 1."""
+    order = list(ranked_hubs(hub_scores(affinity_of(checkpoint), definition))["head"])
+    return [order.index(head) + 1 for head in heads]
+
+
+def identity_extremes(checkpoint: Checkpoint, count: int) -> tuple[list[str], list[str]]:
+    """The heads with the lowest and with the highest signed identity score, most extreme first."""
+    scores = measured_once("detect", checkpoint, lambda: detect(checkpoint, weights_only=True))["identity_weights"]
+    order = scores["head"].values[np.argsort(scores.values, kind="stable")]
+    return list(order[:count]), list(order[::-1][:count])
+
+
+def hub_test(checkpoint: Checkpoint, heads: list[str], definition: str = "excess") -> MatchedTest:
+    """Do heads rank higher among hubs than others of their layers? Of the ranks counted from the lowest hub."""
+    hubs = hub_scores(affinity_of(checkpoint), definition)
+    height = float(hubs["n_ranked"]) + 1 - hubs["hub_rank"].values
+    return matched_test(height, np.isin(hubs["head"].values, heads), hubs["head_layer"].values)
 
 
 def agreement_after_folding(checkpoint: Checkpoint) -> dict[str, dict[str, tuple[float, int]]]:
     """By score and pairing: rank correlation with and without LayerNorm folded, and kept ones of the strongest 20."""
-    from headspan.lenses.affinity import affinity
-    from headspan.lenses.affinity.robustness import agreement
-
     plain, folded = (
         _pairing_nodes(result)
         for result in (
             affinity_of(checkpoint),
-            affinity(checkpoint, pairings=COMPOSING, draws=2, fold="layernorm"),
+            affinity(checkpoint, pairings=COMPOSING, null="haar", draws=2, fold="layernorm"),
         )
     )
     return {
@@ -139,9 +156,7 @@ def ranks_and_kernels(checkpoint: Checkpoint) -> tuple[np.ndarray, np.ndarray]:
 
 def positions_of(checkpoint: Checkpoint) -> Result:
     """Positions and tokens, weights as stored, tables as stored."""
-    from headspan.lenses.positions import positions
-
-    result: Result = _once("positions", checkpoint, lambda: positions(checkpoint))
+    result: Result = measured_once("positions", checkpoint, lambda: positions(checkpoint))
     return result
 
 
@@ -185,7 +200,7 @@ def reproduction(paper: str, heads: Heads) -> list[Line]:
     shape = (heads.n_layers, heads.n_heads, heads.d_model, heads.d_head)
     if shape != SHAPE or heads.checkpoint.family != "gpt2" or heads.fold != "none":
         raise HeadspanError(f"{PAPER} is about GPT-2 small (12 layers x 12 heads, d_model 768), weights as stored")
-    result = affinity(heads, pairings="all", draws=2)
+    result = affinity(heads, pairings="all", null="haar", draws=2)
     return [*_kernels(result), *_cut_offs(result), *_graphs(result, heads), *_hubs(result)]
 
 

@@ -8,6 +8,7 @@ from headspan.statistics.intervals import (
     resample_weights,
 )
 from headspan.statistics.marchenko_pastur import mp_cdf, mp_density, mp_edges, mp_quantile, mp_typical
+from headspan.statistics.matched import MatchedTest, matched_draws, matched_test
 from headspan.statistics.permutation import (
     DirectionTest,
     direction_test,
@@ -40,6 +41,7 @@ __all__ = [
     "TW_SD",
     "ChangePoint",
     "DirectionTest",
+    "MatchedTest",
     "TwoWay",
     "bootstrap_mean_interval",
     "change_point",
@@ -51,6 +53,8 @@ __all__ = [
     "log_beta_tail",
     "log_betainc",
     "mantel",
+    "matched_draws",
+    "matched_test",
     "mean_interval",
     "mp_cdf",
     "mp_density",

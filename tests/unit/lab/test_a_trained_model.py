@@ -21,7 +21,7 @@ from headspan.lab.figures import figures
 from headspan.lab.findings import findings
 from headspan.lab.recipe import preset
 from headspan.lab.record import lens_series, write_series
-from headspan.lab.session import Run, train
+from headspan.lab.session import Run, run_once, train
 from headspan.ledger import all_claims, examine
 from headspan.lenses.series import joined_node
 
@@ -205,6 +205,21 @@ def test_claims_about_training_can_be_tried_on_a_run_of_ones_own(name: str, trai
     allowed = {"S4.1": ["least ratio of first to second value"],
                "S4.3": ["longest rise, as a share of the time before it"]}  # fmt: skip
     assert missed == allowed.get(name, [])
+    assert (found.verdict, found.on) == ("fail" if name in allowed else "pass", "lab")
+
+
+@pytest.fixture(scope="module")
+def unlearned(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that ends long before the transition."""
+    recipe = preset("smoke").with_settings(steps=200, cooldown=0, track_every=20, sharpness_every=100)
+    return run_once(recipe, tmp_path_factory.mktemp("short") / "run")
+
+
+@pytest.mark.parametrize("name", ["S4.1", "S4.3", "S4.4", "S4.5", "S4.6"])
+def test_claims_about_training_do_not_pass_on_a_run_that_has_not_learned(name: str, unlearned: Run) -> None:
+    claim = next(claim for claim in all_claims() if claim.id == name)
+    found = examine(claim, models={"lab": open_checkpoint(unlearned.folder.model_folder)})
+    assert (found.verdict, found.on) == ("fail", "lab")
 
 
 def test_the_end_of_the_smoke_run_is_that_of_the_golden_file(trained: Run) -> None:

@@ -81,12 +81,60 @@ def test_a_claim_about_a_model_is_skipped_until_the_model_is_at_hand() -> None:
     assert examine(claim, models={"gpt2": None}).verdict == "pass"  # type: ignore[dict-item]
 
 
+HELD, MISSED = Evidence((RIGHT,)), Evidence((RIGHT, OFF))
+BOTH = Evidence((RIGHT,), printed=(OFF,))
+
+
+@pytest.mark.parametrize(
+    ("status", "evidence", "given", "verdict"),
+    [
+        ("observational", HELD, "gpt2", "pass"),
+        ("observational", MISSED, "gpt2", "fail"),
+        ("observational", HELD, "minilm", "pass"),
+        ("observational", MISSED, "minilm", "differs"),
+        ("holds", MISSED, "minilm", "fail"),
+        ("not reproduced", BOTH, "minilm", "pass"),
+        ("not reproduced", HELD, "gpt2", "pass"),
+        ("not reproduced", MISSED, "gpt2", "fail"),
+    ],
+)
+def test_a_model_that_stands_in_cannot_refute_an_observation(
+    status: str, evidence: Evidence, given: str, verdict: str
+) -> None:
+    found = examine(row(status, evidence, needs="gpt2 or minilm"), models={given: None})  # type: ignore[dict-item]
+    assert (found.verdict, found.on) == (verdict, given)
+
+
+@pytest.mark.parametrize("at_best", ["pass", "kept numbers", "baseline"])
+def test_without_its_model_a_claim_says_what_was_tried(at_best: str) -> None:
+    facts = {"needs": "gpt2", "otherwise": "something else", "at_best": at_best}
+    claim = dataclasses.replace(row("observational", HELD), **facts)  # type: ignore[arg-type]
+    found = examine(claim)
+    assert (found.verdict, found.on) == (at_best, "something else")
+    assert found.record()["tried_on"] == "something else"
+    assert examine(claim, models={"gpt2": None}).verdict == "pass"  # type: ignore[dict-item]
+    missed = dataclasses.replace(claim, check=lambda *_: MISSED)
+    assert examine(missed).verdict == "fail"
+    counted = summary([found, examine(missed)])
+    assert " 1 failed" in counted
+    assert f"1 {at_best}" in counted or at_best == "pass"
+
+
+def test_of_several_models_given_the_one_a_claim_is_about_is_used() -> None:
+    claim = row("observational", HELD, needs="gpt2 or minilm")
+    both = {"minilm": None, "gpt2": None}
+    assert examine(claim, models=both).on == "gpt2"  # type: ignore[arg-type]
+    assert "--model gpt2=PATH or --model minilm=PATH" in examine(claim).reason
+
+
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
         ({"status": "true"}, "unknown status"),
         ({"document": "009"}, "document is one of"),
-        ({"check": None}, "needs either a check"),
+        ({"needs": "bert"}, "needs 'bert'; models are gpt2"),
+        ({"at_best": "baseline"}, "at_best is 'baseline', of a claim that says what it rests on"),
+        ({"needs": "gpt2", "otherwise": "o", "at_best": "fail"}, "at_best is 'fail'"),
         ({"correction": "", "status": "wrong"}, "does not say what is right"),
     ],
 )

@@ -76,5 +76,9 @@ class BrokenCheck(HeadspanError):
     """A check of the claims ledger does not try what it should, or compares something that is not a number."""
 
 
+class UnknownTokens(UserWarning):
+    """A tokenizer does not fit its model, or knows little of a prompt: results say little about the text."""
+
+
 class UnverifiedFamily(UserWarning):
     """The weights are read by a guess at their layout that has not been checked against the running model."""

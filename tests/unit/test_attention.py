@@ -12,6 +12,7 @@ import torch
 from scipy import stats
 
 import headspan
+from docs.calibration.attention_cosines import autocorrelated, p_values
 from headspan.errors import ArgumentError
 from headspan.lenses.attention.maps import (
     STATISTICS,
@@ -241,33 +242,52 @@ def test_ranks_of_known_maps() -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_correlations_are_those_of_scipy(causal: bool) -> None:
-    pattern, _ = causal_pattern() if causal else (torch.rand(3, N, N, dtype=torch.float64), None)
-    cosine = cosines(torch.randn(N, 5, dtype=torch.float64))
+def test_correlations_are_those_of_ranks_without_position_effects(causal: bool) -> None:
+    pattern, _ = causal_pattern(n=10) if causal else (torch.rand(3, 10, 10, dtype=torch.float64), None)
+    cosine = cosines(torch.randn(10, 5, dtype=torch.float64))
     found, p = angular_correlation(pattern, cosine[None], causal, 99, seed=0)
-    query, key = np.nonzero(np.tri(N, k=-1) if causal else 1 - np.eye(N))
+    query, key = np.nonzero(np.tri(10, k=-1) if causal else 1 - np.eye(10))
+    design = np.concatenate([np.eye(10)[query], np.eye(10)[key], np.eye(19)[query - key + 9]], axis=1)
+
+    def rest(values: np.ndarray) -> np.ndarray:
+        left: np.ndarray = values - design @ np.linalg.lstsq(design, values)[0]
+        return left.round(8)
+
+    angle = rest(stats.rankdata(rest(cosine.numpy().round(12)[query, key])))
     for head in range(3):
-        relative = pattern[head].numpy()[query, key] * ((query + 1) if causal else 1)
-        expected = stats.spearmanr(relative, cosine.numpy().round(12)[query, key]).statistic
-        assert found[0, head] == pytest.approx(expected, abs=1e-12)
-    assert ((p >= 0.01) & (p <= 1)).all()
+        own = rest(stats.rankdata(rest(np.log(pattern[head].numpy()[query, key]))))
+        assert found[0, head] == pytest.approx(np.corrcoef(own, angle)[0, 1], abs=1e-6)
+    assert ((p >= 1 / 20) & (p <= 1)).all()
 
 
 def test_attention_made_of_cosines_correlates_fully() -> None:
-    cosine = cosines(torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
-    # Without the softmax's denominator: attention relative to uniform then is a function of the cosine alone.
-    pattern = cosine.exp().tril() / torch.arange(1, 13)[:, None]
-    found, p = angular_correlation(torch.stack([pattern, pattern.T.tril()]), cosine[None], True, 199, seed=0)
+    cosine = cosines(torch.randn(16, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    logits = cosine - 0.1 * torch.arange(16)[:, None] + 0.3 * torch.arange(16)
+    pattern = logits.masked_fill(torch.ones(16, 16).triu(1) > 0, -torch.inf).softmax(-1)
+    found, p = angular_correlation(pattern[None], cosine[None], True, 199, seed=0)
     assert found[0, 0] == pytest.approx(1)
-    assert p[0, 0] == pytest.approx(1 / 200)
+    assert p[0, 0] == pytest.approx(1 / 32)
 
 
 def test_p_values_of_unrelated_attention_are_uniform() -> None:
     """Over 200 heads, the share below 0.25 lies within four standard errors of 0.25."""
-    pattern, _ = causal_pattern(n=10, heads=200, seed=3)
-    cosine = cosines(torch.randn(10, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(4)))
+    pattern, _ = causal_pattern(n=12, heads=200, seed=3)
+    cosine = cosines(torch.randn(12, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(4)))
     _, p = angular_correlation(pattern, cosine[None], True, 99, seed=0)
     assert abs((p <= 0.25).mean() - 0.25) < 4 * math.sqrt(0.25 * 0.75 / 200)
+
+
+def test_heads_that_know_positions_only_do_not_follow_autocorrelated_states() -> None:
+    """Dealing states to positions at random called all of these heads significant."""
+    generator = np.random.default_rng(0)
+    found = np.concatenate([p_values("positional heads", generator) for _ in range(12)])
+    assert (found <= 0.05).mean() < 0.15
+    place = torch.arange(20, dtype=torch.float64)
+    logits = (-0.4 * (place[:, None] - place - 2).abs()).masked_fill(torch.ones(20, 20).triu(1) > 0, -torch.inf)
+    states = torch.tensor(autocorrelated(generator, 0.8)[:20])
+    correlation, p = angular_correlation(logits.softmax(-1)[None], cosines(states)[None], True, 99, seed=0)
+    assert np.isnan(correlation).all()
+    assert np.isnan(p).all()
 
 
 def test_too_few_positions_have_no_correlation() -> None:

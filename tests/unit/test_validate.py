@@ -10,25 +10,25 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
-from scipy.stats import spearmanr
 from transformers import AutoConfig, AutoModelForCausalLM
 from typer.testing import CliRunner
 
+import headspan
 from headspan.cli.main import app
 from headspan.errors import ArgumentError
 from headspan.lenses.catalog import lenses
 from headspan.lenses.validate import validate
-from headspan.lenses.validate.cause import rankings
 from headspan.lenses.validate.invariance import invariances, pattern_divergences
 from headspan.lenses.validate.selection import token_buffers
 from headspan.result import Result
 from headspan.runtime import RunnableModel, forward, open_runnable
 from headspan.runtime.forward_pass import full_logs
+from headspan.storage import write_netcdf
 from tests.families.tiny_models import CASES, TOKENS
 from tests.runtime.test_forward import runnable
 
 BY_NAME = {case.name: case for case in CASES}
-FEW = {"count": 1, "length": 10, "strong": 2, "random": 7, "controls": 1, "permutations": 99}
+FEW = {"count": 1, "length": 10, "strong": 2, "random": 2, "group": 4, "permutations": 99}
 
 
 def random_model(seed: int) -> RunnableModel:
@@ -72,51 +72,42 @@ def test_divergences_of_patterns_are_those_of_scipy() -> None:
     assert torch.equal(ours, ours.T)
 
 
-def test_on_random_weights_scores_do_not_rank_what_a_message_does_to_the_loss() -> None:
-    options: dict[str, Any] = {"count": 2, "length": 12, "strong": 1, "random": 24, "controls": 1, "permutations": 99}
-    values = []
-    for seed in (1, 2):
-        ranked = validate(random_model(seed), buffers="repeated", **options).table("rankings")
-        own = ranked[(ranked["sample"] == "random") & (ranked["outcome"] == "loss_excess")]
-        assert (own["pairs"] == 24).all()
-        values += own[own["score"] == "projection_kernel"]["spearman"].tolist()
-    # Six correlations over 24 pairs each; their mean has a standard error of about 0.085 by chance.
-    assert len(values) == 6
-    assert abs(np.mean(values)) < 4 * 0.085
+def test_tests_of_cause_come_with_the_untrained_value_beside_them(result: Result) -> None:
+    for name, value in (("contrasts", "ratio"), ("rankings", "spearman")):
+        table = result.table(name)
+        known = table.dropna(subset=value)
+        assert known[f"{value}_untrained"].notna().all()
+        assert ((known["null_low"] <= known[value]) | (known[f"{value}_p"] < 0.1)).all()
+        assert table[(table["pairing"] == "OV") & (table["outcome"] == "pattern_change")][value].isna().all()
+    for finding in result.findings:
+        if "read energy" in finding.statement:
+            assert "(untrained " in finding.statement
+    ours, twin = (result[node] for node in ("cause", "untrained"))
+    assert set(ours.data_vars) == set(twin.data_vars)
+    assert not np.isin(ours["projection_kernel"], twin["projection_kernel"]).any()
 
 
-def test_rankings_are_spearmans_with_intervals_around_them(result: Result) -> None:
-    table, ranked = result.table("pairs"), result.table("rankings")
-    own = table[(table["pairing"] == "OK") & table["drawn"].astype(bool)]
-    row = ranked[
-        (ranked["pairing"] == "OK")
-        & (ranked["sample"] == "random")
-        & (ranked["score"] == "composition_score")
-        & (ranked["outcome"] == "pattern_change")
-    ].iloc[0]
-    assert row["spearman"] == pytest.approx(spearmanr(own["composition_score"], own["pattern_change"]).statistic)
-    assert row["low"] <= row["spearman"] <= row["high"]
-    assert np.isnan(ranked[(ranked["pairing"] == "OV") & (ranked["outcome"] == "pattern_change")]["spearman"]).all()
-    assert rankings(table.head(2), 99, 0)["spearman"].isna().all()
+def test_random_weights_are_told_to_have_no_effect() -> None:
+    """The former control took away what the target cannot read, and every model "responded" 4 to 9 times as much."""
+    found = validate(random_model(2), buffers="repeated", **FEW)  # type: ignore[arg-type]
+    told = [finding.statement for finding in found.findings if "read energy" in finding.statement]
+    assert len(told) == 6
+    assert all("does not" in statement for statement in told)
 
 
-def test_weak_pairs_match_strong_ones_in_target_and_source_layer(result: Result) -> None:
-    table = result.table("pairs")
-    for _, group in table.groupby("pairing"):
-        strong = group[group["chosen"] == "strong"]
-        for weak in group[group["chosen"] == "weak"].itertuples():
-            alike = strong[(strong["dst"] == weak.dst) & (strong["src"].str[:2] == weak.src[:2])]
-            assert len(alike)
-            assert (
-                weak.projection_kernel + weak.composition_score
-                < (alike["projection_kernel"] + alike["composition_score"]).max()
-            )
-        assert group["drawn"].sum() == FEW["random"]
+def test_causes_of_older_files_are_left_out(result: Result, tmp_path: Path) -> None:
+    tree = result.data.copy()
+    cause = tree["cause"].to_dataset().assign(pattern_control=tree["cause"]["pattern_change"])
+    nodes = {"/": tree.to_dataset().assign_attrs(schema="headspan.validate/2"), "/cause": cause}
+    write_netcdf(xr.DataTree.from_dict({**nodes, "/distance": tree["distance"].to_dataset()}), tmp_path / "old.nc")
+    old = headspan.load(tmp_path / "old.nc")
+    assert set(old.data.children) == {"distance"}
+    assert old.findings
 
 
 def test_the_same_seed_gives_the_same_result(result: Result) -> None:
     again = validate(random_model(0), buffers="repeated", **FEW)  # type: ignore[arg-type]
-    for name in ("invariance", "distance", "cause", "ranking"):
+    for name in ("invariance", "distance", "cause", "untrained", "contrast", "ranking"):
         xr.testing.assert_identical(again.dataset(name), result.dataset(name))
 
 
@@ -134,7 +125,7 @@ def test_what_does_not_apply_is_said_and_the_rest_is_done() -> None:
 
 def test_findings_and_figures_tell_every_question(result: Result) -> None:
     said = " ".join(finding.statement for finding in result.findings)
-    for words in ("12 of 12 heads are blind", "invisible after the softmax", "attend more alike", "removed message"):
+    for words in ("12 of 12 heads are blind", "invisible after the softmax", "attend more alike", "equal read energy"):
         assert words in said
     drawn = result.figures
     assert list(drawn) == ["Distance against behavior", "Affinity against causal effect", "How scores rank effects"]
@@ -144,8 +135,8 @@ def test_findings_and_figures_tell_every_question(result: Result) -> None:
 
 def test_json_holds_everything(result: Result) -> None:
     document = json.loads(json.dumps(result.to_json(), allow_nan=False))
-    assert document["schema"] == "headspan.validate/2"
-    assert {"pairs", "rankings", "heads", "layers", "provenance"} <= set(document)
+    assert document["schema"] == "headspan.validate/3"
+    assert {"pairs", "contrasts", "rankings", "untrained", "heads", "layers", "provenance"} <= set(document)
     assert len(document["pairs"]) == result["cause"].sizes["pair"]
     assert document["heads"][0]["head"] == "L0H0"
 
@@ -165,7 +156,7 @@ def test_sampled_buffers_follow_the_model_and_never_end_early(stories: Path) -> 
         ({"buffers": "nonsense"}, "it is sampled or repeated"),
         ({"count": 0}, "count = 0 is too few"),
         ({"length": 2}, "length = 2 is at least 4"),
-        ({"controls": 0}, "controls = 0 is too few"),
+        ({"group": 1}, "group = 1 is too few; it is at least 2"),
         ({"permutations": 3}, "permutations = 3 at least 99"),
     ],
 )
@@ -175,15 +166,15 @@ def test_what_cannot_be_done_is_refused_in_one_line(options: dict[str, Any], wor
 
 
 def test_the_command_prints_findings_and_json(tmp_path: Path) -> None:
-    options = ["--buffers", "repeated", "--count", "1", "--length", "16", "--strong", "2", "--random", "6"]
-    options += ["--controls", "1", "--permutations", "99"]
+    options = ["--buffers", "repeated", "--count", "1", "--length", "16", "--strong", "2", "--random", "1"]
+    options += ["--group", "3", "--permutations", "99"]
     page = tmp_path / "page.html"
     shown = CliRunner().invoke(app, ["validate", "demo", *options, "-o", str(page)])
     assert shown.exit_code == 0, shown.output
     assert "heads are blind" in shown.output
     assert page.stat().st_size > 10_000
     told = CliRunner().invoke(app, ["validate", "demo", *options, "--json"])
-    assert json.loads(told.stdout)["schema"] == "headspan.validate/2"
+    assert json.loads(told.stdout)["schema"] == "headspan.validate/3"
 
 
 def test_a_report_leaves_it_out_unless_asked() -> None:

@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
 from headspan.checkpoint import summary
-from headspan.errors import HeadspanError
 from headspan.explorer.figure_block import figure_blocks, figure_id
 from headspan.explorer.findings_section import finding_block, findings_section
 from headspan.explorer.html import Markup, element, section
@@ -110,7 +110,7 @@ def page_classes(heads: Heads, results: Mapping[str, Result]) -> list[HeadClasse
         if part is not None:
             try:
                 own = part.detected_classes(result)
-            except HeadspanError:
+            except Exception:  # noqa: BLE001 without classes, figures are drawn in one color
                 continue
             found.append(
                 HeadClasses({name.replace("_", " "): heads for name, heads in own.classes.items()}, own.source)
@@ -127,9 +127,8 @@ def report_page(
 ) -> str:
     """A report as HTML out of its front and its parts."""
     store, shown = Store(), front.classes[0] if front.classes else None
+    parts, figures = _drawn(parts, None if shown is None else shown.of_head)
     results = _results(parts)
-    named = None if shown is None else shown.of_head
-    figures: Figures = {name: result.draw(named) for name, result in results.items()}
     tables, behind = figure_tables(results, figures)
     record = page_record(PageData(front.grid, results, names_by_head(front.classes), tables), store)
     chapters = _chapters(parts)
@@ -152,6 +151,27 @@ def report_page(
     }
     contents = {name: titles[name] for name in sections}
     return linked_page(front.title, front.subtitle, contents, list(sections.values()), record, store)
+
+
+def failed_part(lens: Lens, problem: Exception) -> LensPart:
+    """The part of a lens that failed with an error nobody foresaw: its chapter says so, and a warning does."""
+    told = f"{type(problem).__name__}: {problem}"
+    warnings.warn(f"{lens.name} failed: {told}", stacklevel=2)
+    return LensPart(lens, problem=f"failed with an internal error ({told})")
+
+
+def _drawn(parts: Sequence[LensPart], classes: Mapping[str, str] | None) -> tuple[list[LensPart], Figures]:
+    """The parts and their figures; one whose findings or figures cannot be made says so and leaves the others alone."""
+    kept, figures = [], {}
+    for part in parts:
+        if part.result is not None:
+            try:
+                part.result.findings  # noqa: B018 made here to see whether they can be
+                figures[part.lens.name] = part.result.draw(classes)
+            except Exception as problem:  # noqa: BLE001 whatever a lens fails with, the other chapters are written
+                part = failed_part(part.lens, problem)
+        kept.append(part)
+    return kept, figures
 
 
 def names_by_head(sources: Sequence[HeadClasses]) -> dict[str, list[str]]:

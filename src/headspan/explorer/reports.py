@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
@@ -16,7 +15,7 @@ from typing import Any
 
 from headspan.atomic import check_writable, written_whole
 from headspan.errors import ArgumentError, HeadspanError
-from headspan.explorer.assembly import ExtraSection, LensPart, document
+from headspan.explorer.assembly import ExtraSection, LensPart, document, failed_part
 from headspan.explorer.kept_results import KeptResults
 from headspan.lenses.catalog import lens
 from headspan.lenses.model import Model, open_model
@@ -149,6 +148,5 @@ def _part(lens: Lens, model: Model, settings: Settings) -> LensPart:
     except HeadspanError as reason:
         return LensPart(lens, problem=str(reason))
     except Exception as problem:  # noqa: BLE001 whatever a lens fails with, the other chapters are written
-        warnings.warn(f"{lens.name} failed: {type(problem).__name__}: {problem}", stacklevel=2)
-        return LensPart(lens, problem=f"failed with an internal error ({type(problem).__name__}: {problem})")
+        return failed_part(lens, problem)
     return LensPart(lens, result)

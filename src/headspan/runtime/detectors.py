@@ -25,7 +25,7 @@ from torch import Tensor
 from headspan.errors import ArgumentError
 from headspan.runtime.forward_pass import Forward, forward
 from headspan.runtime.model import RunnableModel
-from headspan.runtime.prompt import encoded
+from headspan.runtime.prompt import encoded, warn_of_unknown
 
 SAMPLE = "a"
 """A text that every tokenizer can spell, to see what is put around it."""
@@ -135,10 +135,12 @@ def repeated_tokens(model: RunnableModel, length: int, batch: int, seed: int) ->
 
 
 def plain_tokens(model: RunnableModel) -> Int[Tensor, " token"]:
-    """All tokens but the special ones."""
+    """All tokens that the model has and the tokenizer knows, but the special ones."""
     special = set() if model.tokenizer is None else set(model.tokenizer.all_special_ids)
     size = model.n_tokens if model.tokenizer is None else min(model.n_tokens, len(model.tokenizer))
-    return torch.tensor([each for each in range(size) if each not in special])
+    found = [each for each in range(size) if each not in special]
+    # A model of special tokens alone still has tokens to draw from.
+    return torch.tensor(found or range(model.n_tokens))
 
 
 def surrounding_tokens(model: RunnableModel) -> tuple[list[int], list[int]]:
@@ -148,7 +150,9 @@ def surrounding_tokens(model: RunnableModel) -> tuple[list[int], list[int]]:
     bare, whole = (list(model.tokenizer(SAMPLE, add_special_tokens=added)["input_ids"]) for added in (False, True))
     starts = range(len(whole) - len(bare) + 1)
     place = next((start for start in starts if bare and whole[start : start + len(bare)] == bare), None)
-    return ([], []) if place is None else (whole[:place], whole[place + len(bare) :])
+    if place is None or not all(0 <= each < model.n_tokens for each in whole):
+        return [], []
+    return whole[:place], whole[place + len(bare) :]
 
 
 def detect_repeated(model: RunnableModel, seeds: Sequence[int], length: int, batch: int) -> Detection:
@@ -177,6 +181,7 @@ def _pieces(model: RunnableModel, text: str, length: int) -> list[list[int]]:
     before, after = surrounding_tokens(model)
     body = length - len(before) - len(after)
     ids = model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    warn_of_unknown(model, ids)
     whole = [ids[start : start + body] for start in range(0, len(ids) - body + 1, body)]
     for piece in whole[:1]:
         encoded(model, [*before, *piece, *after])

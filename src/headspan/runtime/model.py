@@ -9,9 +9,10 @@ a folder, a single file, the Hub, an adapter merged into its model, a model in m
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from torch import nn
 from headspan.checkpoint import Checkpoint, StoredStack, open_checkpoint
 from headspan.checkpoint.families import Stack
 from headspan.dims import Role
-from headspan.errors import ArgumentError, CheckpointError, HeadspanError, UnsupportedModel
+from headspan.errors import ArgumentError, CheckpointError, HeadspanError, UnknownTokens, UnsupportedModel
 from headspan.heads import Heads
 from headspan.runtime import checkpoint_obstacle
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
+LEAST_KNOWN = 0.25
+"""Share of a model's tokens that its tokenizer knows at least."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -183,7 +186,23 @@ def open_runnable(
     stored = checkpoint.stack(stack)
     module = load_module(checkpoint, stored, DTYPES[dtype], place)
     own, problem_text = (tokenizer, "") if tokenizer is not None else load_tokenizer(checkpoint)
-    return RunnableModel(checkpoint, stored, module, own, problem_text)
+    model = RunnableModel(checkpoint, stored, module, own, problem_text)
+    mismatch = None if own is None else _mismatch(own, model.n_tokens)
+    if mismatch is None:
+        return model
+    if tokenizer is not None:
+        raise ArgumentError(f"the tokenizer does not fit '{checkpoint.source}': {mismatch}; give the model's own")
+    problem_text = f"the tokenizer beside the weights does not fit: {mismatch}"
+    warnings.warn(f"'{checkpoint.source}' is run without tokenizer: {problem_text}", UnknownTokens, stacklevel=2)
+    return replace(model, tokenizer=None, tokenizer_problem=problem_text)
+
+
+def _mismatch(tokenizer: PreTrainedTokenizerBase, n_tokens: int) -> str | None:
+    """Why a tokenizer cannot be that of a model; None where it may. Tables are padded, so it may know fewer tokens."""
+    known = len(tokenizer)
+    if known < LEAST_KNOWN * n_tokens or known <= len(set(tokenizer.all_special_ids)):
+        return f"it knows {known} tokens, the model has {n_tokens}"
+    return None
 
 
 def _max_context(checkpoint: Checkpoint, stored: StoredStack) -> int | None:

@@ -8,6 +8,7 @@ What a model is run on when nothing is given: the beginning of a story, or rando
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headspan.errors import ArgumentError, HeadspanError, UnsupportedModel
+from headspan.errors import ArgumentError, HeadspanError, UnknownTokens, UnsupportedModel
 from headspan.runtime.model import RunnableModel
 
+MOST_UNKNOWN = 0.5
+"""Share of unknown tokens above which a prompt is not what was meant."""
 Offsets = tuple[tuple[int, int], ...]
 
 
@@ -90,7 +93,31 @@ def _from_text(model: RunnableModel, text: str, special: bool) -> Prompt:
     _check_known(model, ids)
     offsets = tuple((int(a), int(b)) for a, b in found["offset_mapping"]) if tokenizer.is_fast else None
     marks = tokenizer.get_special_tokens_mask(list(ids), already_has_special_tokens=True)
+    warn_of_unknown(model, ids)
     return Prompt(ids, _texts(model, ids), tuple(map(bool, marks)), text, offsets)
+
+
+def unknown_share(model: RunnableModel, ids: Sequence[int]) -> float:
+    """Share of a text's tokens that stand for something the tokenizer does not know; special ones do not count."""
+    tokenizer = model.tokenizer
+    unknown = None if tokenizer is None else tokenizer.unk_token_id
+    # In GPT-2's tokenizer the token for unknown text is also the one that ends it, and never stands for unknown text.
+    if tokenizer is None or unknown is None or unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id):
+        return 0.0
+    plain = [each for each in ids if each == unknown or each not in set(tokenizer.all_special_ids)]
+    return sum(each == unknown for each in plain) / len(plain) if plain else 0.0
+
+
+def warn_of_unknown(model: RunnableModel, ids: Sequence[int]) -> None:
+    """Warn where most of a text is unknown to the tokenizer."""
+    share = unknown_share(model, ids)
+    if share > MOST_UNKNOWN:
+        warnings.warn(
+            f"{share:.0%} of the prompt's tokens are unknown to the tokenizer of '{model.checkpoint.source}'; give "
+            "text of the kind that the model was trained on, or token ids with --tokens",
+            UnknownTokens,
+            stacklevel=4,
+        )
 
 
 def _from_ids(model: RunnableModel, ids: tuple[int, ...]) -> Prompt:
@@ -177,9 +204,10 @@ def _next_token(logits: torch.Tensor, temperature: float, generator: torch.Gener
 
 
 def end_tokens(model: RunnableModel) -> frozenset[int]:
+    """The tokens that end a text, of those that the model has: a config may state others."""
     stated = getattr(model.module.config, "eos_token_id", None)
     ends = stated if isinstance(stated, list) else [stated]
-    return frozenset(each for each in ends if isinstance(each, int))
+    return frozenset(each for each in ends if isinstance(each, int) and 0 <= each < model.n_tokens)
 
 
 STORY = (
@@ -194,7 +222,8 @@ def default_prompt(model: RunnableModel, seed: int = 0) -> Prompt:
     """A short story's beginning where the tokenizer can spell it, else random tokens twice over."""
     if model.tokenizer is not None:
         try:
-            prompt = encoded(model, STORY, truncate=True)
+            with warnings.catch_warnings(action="ignore", category=UnknownTokens):
+                prompt = encoded(model, STORY, truncate=True)
         except HeadspanError:
             prompt = None
         # A tokenizer that drops what it does not know can leave too little, or not what was written.
@@ -209,6 +238,8 @@ def default_prompt(model: RunnableModel, seed: int = 0) -> Prompt:
 
 
 def _spells(model: RunnableModel, prompt: Prompt) -> bool:
+    if unknown_share(model, prompt.ids) > MOST_UNKNOWN:
+        return False
     if prompt.offsets is None:
         return True
     return sum(end - start for start, end in prompt.offsets) >= 0.7 * len("".join(STORY.split()))

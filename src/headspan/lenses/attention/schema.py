@@ -8,7 +8,7 @@ from typing import Any
 from headspan.schema import Schema, Table, Variable
 
 UNIFORM = "Uniform attention over the positions in reach."
-DEALT = "States dealt to positions at random: 0 expected."
+MOVED_STATES = "States moved along the sequence in a circle, forward and reversed: 0 expected."
 MOVED = "The same shot boundaries, all moved along the prompt by 1, 2, ... tokens."
 ISOTROPIC = "Isotropic random vectors: 0 expected."
 SHARE = "[0, 1]"
@@ -57,7 +57,13 @@ HEADS = (
     _head("sink_position", "position that receives most attention", "0, 1, ...", "", derived=()),
     _head("map_rank", "numerical rank of the map", "[1, n]"),
     *(
-        _head(name, f"rank correlation of attention with the cosine of {words}", "[-1, 1]", DEALT, **TESTED)
+        _head(
+            name,
+            f"rank correlation of attention with the cosine of {words}, beyond position",
+            "[-1, 1]",
+            MOVED_STATES,
+            **TESTED,
+        )
         for name, words in (
             ("embedding_correlation", "embeddings"),
             ("state_correlation", "states entering the layer"),

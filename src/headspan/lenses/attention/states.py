@@ -9,19 +9,23 @@ rank 1 gives every position the same mixture.
 Does attention follow the angles between states? Rank correlation of attention and cosine, with a permutation test:
 
 1. Pairs of different positions that attention can join: key before query if causal, both ways otherwise.
-2. Attention relative to uniform, A_ij (i + 1) if causal, since early rows hold larger numbers whatever a head does.
-3. Spearman's correlation over these pairs with the cosine of the two states: of the embeddings, and of the stream that
-   enters the layer.
-4. Null: the same attention with the states dealt to positions at random. All pairs keep their cosines' ranks, so that
-   one ranking serves every permutation.
+2. Log attention and the cosine of the two states (of the embeddings, and of the stream that enters the layer), each
+   less what the query, the key and their distance explain by themselves (least squares): a head that knows positions
+   only, and states that resemble their neighbors, have a course over distances in common whatever the text says.
+3. Spearman's correlation of what is left.
+4. Null: the same attention with the states moved along the sequence in a circle, forward and reversed. Neighbors stay
+   neighbors, so that autocorrelation is kept. There are 2n - 1 such arrangements of n positions.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
+from scipy.linalg import cho_factor, cho_solve
 from torch import Tensor
 
 from headspan.lenses.attention.maps import uniform_pattern
@@ -34,6 +38,9 @@ Index = npt.NDArray[np.int64]
 
 TOLERANCE = 0.01
 DRAWS = 20
+FEWEST = 8
+"""Positions that the test of angles needs."""
+TINY, RIDGE, REFINEMENTS, WHOLLY = 1e-30, 1e-6, 3, 1e-4
 
 
 def state_statistics(states: Float[Tensor, "layer position d_model"]) -> dict[str, Float[Tensor, " layer"]]:
@@ -97,7 +104,7 @@ def angular_correlation(
     permutations: int,
     seed: int,
 ) -> tuple[Array, Array]:
-    """Spearman's correlation of attention with cosines, per kind of cosine and head, and its p-value.
+    """Spearman's correlation of attention with cosines beyond position, per kind of cosine and head, and its p-value.
 
     Parameters
     ----------
@@ -108,38 +115,82 @@ def angular_correlation(
     causal
         Whether keys lie before queries.
     permutations, seed
-        How many random dealings of states to positions, and what fixes them.
+        How many arrangements of the states at most; where there are more, which are taken.
 
     Returns
     -------
-    correlation : [kind, head], in [-1, 1]; 0 expected under the null, NaN for fewer than 3 pairs, or where attention or
-        cosine does not vary.
-    p_value : [kind, head], two-sided, in [1 / (permutations + 1), 1].
+    correlation : [kind, head], in [-1, 1]; 0 expected under the null, NaN for fewer than 8 positions, or where position
+        explains attention or cosines wholly.
+    p_value : [kind, head], two-sided, at least 1 / (2 n) for n positions.
     """
     n, shape = pattern.shape[-1], (len(cosine), len(pattern))
+    if n < FEWEST:
+        return np.full(shape, np.nan), np.full(shape, np.nan)
     query, key = np.tril_indices(n, -1)
     if not causal:
         query, key = np.concatenate([query, key]), np.concatenate([key, query])
-    if len(query) < 3:
-        return np.full(shape, np.nan), np.full(shape, np.nan)
-    relative = pattern.double().numpy()[:, query, key] * (query + 1 if causal else 1)
-    # As whole matrices, zero where there is no pair: rows and columns are dealt far quicker than single entries.
-    attention = np.zeros((len(pattern), n, n))
-    attention[:, query, key] = standard_ranks(relative) / len(query)
-    flat = attention.reshape(len(pattern), -1).T
-    ranks = np.stack([_rank_matrix(each.numpy(), query, key) for each in cosine])
-    found: Array = ranks.reshape(len(ranks), -1) @ flat
-    beyond, generator = np.ones(shape), np.random.default_rng(seed)
-    for _ in range(permutations):
-        order = generator.permutation(n)
-        dealt = ranks.take(order, axis=1).take(order, axis=2)
-        beyond += np.abs(dealt.reshape(len(ranks), -1) @ flat) >= np.abs(found) - 1e-12
-    return found, np.where(np.isnan(found), np.nan, beyond / (permutations + 1))
-
-
-def _rank_matrix(cosine: Array, query: Index, key: Index) -> Array:
-    """Standardized ranks of the cosines over all pairs, as a symmetric matrix; dealing positions anew keeps them."""
-    matrix = np.zeros(cosine.shape)
+    effects = PositionEffects.of(query, key, n)
+    attention = _standard_rests(np.log(np.maximum(pattern.double().numpy()[:, query, key], TINY)), effects)
     # Rounding tells equal tokens apart, whose cosines are equal.
-    matrix[query, key] = matrix[key, query] = standard_ranks(np.round(cosine[query, key], 12))
-    return matrix
+    angles = np.zeros((len(cosine), n, n))
+    angles[:, query, key] = _standard_rests(np.round(cosine.numpy()[:, query, key], 12), effects)
+    if causal:
+        angles += angles.transpose(0, 2, 1)
+    found: Array = angles[:, query, key] @ attention.T
+    beyond = np.ones(shape)
+    orders = _arrangements(n, permutations, seed)
+    for order in orders:
+        moved = angles[:, order][:, :, order][:, query, key]
+        beyond += np.abs(moved @ attention.T) >= np.abs(found) - 1e-12
+    return found, np.where(np.isnan(found), np.nan, beyond / (len(orders) + 1))
+
+
+def _arrangements(n: int, most: int, seed: int) -> list[Index]:
+    """All positions moved in a circle, forward and reversed, without the identity; `most` where there are more."""
+    forward = [np.roll(np.arange(n), -shift) for shift in range(n)]
+    found = forward[1:] + [order[::-1] for order in forward]
+    if len(found) <= most:
+        return found
+    return [found[place] for place in np.random.default_rng(seed).permutation(len(found))[:most]]
+
+
+@dataclass(frozen=True, eq=False)
+class PositionEffects:
+    """What query, key and their distance explain of a quantity over pairs, by least squares."""
+
+    groups: tuple[Index, Index, Index]
+    """Of every pair: query, key, and distance (from 0)."""
+    n: int
+    factor: tuple[Array, bool]
+
+    @classmethod
+    def of(cls, query: Index, key: Index, n: int) -> PositionEffects:
+        groups = (query, n + key, 2 * n + query - key + (n - 1))
+        size = 4 * n
+        counts = sum(
+            np.bincount(a * size + b, minlength=size * size).reshape(size, size) for a in groups for b in groups
+        )
+        # The effects are known up to constants; the ridge picks one of the solutions.
+        return cls(groups, n, cho_factor(counts + RIDGE * np.eye(size)))
+
+    def rest(self, values: Array) -> Array:
+        """Values [..., pair] less their fit."""
+        left = values - values.mean(-1, keepdims=True)
+        for _ in range(REFINEMENTS):
+            sums = np.zeros((*values.shape[:-1], 4 * self.n))
+            for row, total in zip(left.reshape(-1, left.shape[-1]), sums.reshape(-1, sums.shape[-1]), strict=True):
+                total += sum(np.bincount(group, row, minlength=4 * self.n) for group in self.groups)
+            coefficients = cho_solve(self.factor, sums.reshape(-1, sums.shape[-1]).T).T.reshape(sums.shape)
+            left = left - sum(coefficients[..., group] for group in self.groups)
+        return left
+
+
+def _standard_rests(values: Array, effects: PositionEffects) -> Array:
+    """Ranks of the rests, again without position effects, of length 1 each; NaN where position explains all."""
+    rest = effects.rest(values)
+    known = rest.std(-1) > WHOLLY * np.maximum(values.std(-1), TINY)
+    # Rounding: rests of pairs that are alike (both ways, in an encoder) are equal but for the last digits.
+    told = np.round(rest / np.maximum(rest.std(-1, keepdims=True), TINY), 7)
+    ranks = effects.rest(standard_ranks(np.where(known[:, None], told, np.arange(rest.shape[-1]))))
+    standard: Array = np.where(known[:, None], ranks / np.linalg.norm(ranks, axis=-1, keepdims=True), np.nan)
+    return standard

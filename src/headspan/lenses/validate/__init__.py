@@ -33,9 +33,9 @@ def validate(
     buffers: str | None = None,
     count: int = 8,
     length: int = 48,
-    strong: int = 10,
-    random: int = 30,
-    controls: int = 4,
+    strong: int = 5,
+    random: int = 6,
+    group: int = 8,
     permutations: int = 999,
     seed: int = 0,
     **opening: Unpack[Opening],
@@ -50,11 +50,12 @@ def validate(
         Sequences of token ids of equal length to measure on, in place of `buffers`.
     buffers, count, length
         Kind (`sampled` from the model, or `repeated` random tokens), number and length of token buffers.
-    strong, random, controls
-        Per pairing, how many of the strongest pairs by each score (weak ones match them) and how many random pairs are
-        tested for cause, and how many control removals each gets.
+    strong, random, group
+        Tested for cause are, per pairing, the blocks that hold the strongest pairs by each score, and random ones. A
+        block is a group of sources of one layer with a group of targets of a later one; groups have at most `group`
+        heads, which are compared with one another.
     permutations
-        Of the Mantel test, and draws of the bootstraps; at least 99.
+        Of the Mantel test and of heads within their groups, and draws of the bootstrap; at least 99.
     seed
         Random seed of everything drawn.
     **opening
@@ -63,21 +64,23 @@ def validate(
     Returns
     -------
     Result
-        Nodes `invariance` [head], `distance` [head, peer], `cause` [pair] and `ranking` [row], each where it applies;
-        the attribute `<node>_obstacle` says why another does not.
+        Nodes `invariance` [head], `distance` [head, peer], `cause` [pair], `contrast` and `ranking` [row], and
+        `untrained` [pair], the causes in the same model with weights as before training; each where it applies. The
+        attribute `<node>_obstacle` says why another does not.
 
     >>> import headspan
-    >>> options = {"count": 2, "length": 12, "strong": 1, "random": 5, "controls": 1, "permutations": 99}
+    >>> options = {"count": 2, "length": 12, "strong": 1, "random": 1, "group": 3, "permutations": 99}
     >>> result = headspan.validate("demo", **options)
     >>> bool((result["invariance"].query_null < 1e-4).all())
     True
     """
     from headspan.lenses.run import run
 
-    options = {"count": count, "strong": strong, "random": random, "controls": controls}
+    options = {"count": count, "strong": strong, "random": random, "group": group}
     for name, value in options.items():
-        if value < 1:
-            raise ArgumentError(f"{name} = {value} is too few; it is at least 1")
+        fewest = 2 if name == "group" else 1
+        if value < fewest:
+            raise ArgumentError(f"{name} = {value} is too few; it is at least {fewest}")
     if length < 4 or permutations < 99:
         raise ArgumentError(f"length = {length} is at least 4, permutations = {permutations} at least 99")
     if buffers not in (None, "sampled", "repeated"):

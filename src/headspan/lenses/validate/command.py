@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from headspan.result import Result
 
 SHOWN = 12
+TESTS = (
+    ("contrasts", "ratio", "Effect of strong and weak pairs over what source and target lead to expect"),
+    ("rankings", "spearman", "Rank correlation of scores with effects at equal read energy"),
+)
 COMMAND = Command(
     "Test the geometry of a model on its behavior: null spaces, distances of heads, and messages between them.",
     RUN,
@@ -18,10 +22,10 @@ COMMAND = Command(
         "buffers": Option("Tokens to measure on: sampled from the model (default), or repeated random tokens."),
         "count": Option("How many buffers of tokens."),
         "length": Option("Tokens of a buffer."),
-        "strong": Option("Pairs per pairing and score, strongest first; weak ones match."),
-        "random": Option("Random pairs per pairing."),
-        "controls": Option("Control removals per pair."),
-        "permutations": Option("Of the Mantel test; also draws of bootstraps."),
+        "strong": Option("Strongest pairs per pairing and score whose blocks are tested."),
+        "random": Option("Random blocks per pairing."),
+        "group": Option("Heads of a layer that are compared with one another, at most."),
+        "permutations": Option("Of heads, in all tests; also draws of the bootstrap."),
     },
     python_only=frozenset({"tokens"}),
 )
@@ -34,33 +38,34 @@ def show(result: Result) -> Iterator[str | Rows | Facts]:
         rows = result.table("layers").to_dict("records")
         yield Rows.of_records("Distance of attention spaces against divergence of patterns", rows)
     if "cause" in result:
-        found = _rankings(result.table("rankings").dropna(subset="spearman").to_dict("records"))
-        yield Rows.of_records("How scores rank the effects of a removed message: Spearman, 95 % interval", found)
-        pairs = result.table("pairs").sort_values("removed_share", ascending=False, na_position="last")
+        for table, value, title in TESTS:
+            rows = [_test_row(row, value) for row in result.table(table).dropna(subset=value).to_dict("records")]
+            yield Rows.of_records(title, rows)
+        pairs = result.table("pairs")
+        pairs = pairs[pairs["chosen"] == "strong"].sort_values("projection_kernel", ascending=False)
         rows = [_pair_row(row) for row in pairs.head(SHOWN).to_dict("records")]
-        yield Rows.of_records(f"Pairs whose message is read most, {len(rows)} of {len(pairs)}; changes in nats", rows)
+        title = f"Strong pairs, {len(rows)} of {len(pairs)}; effects at equal read energy, in nats"
+        yield Rows.of_records(title, rows)
     for name in ("invariance", "distance", "cause"):
         reason = result.attrs[f"{name}_obstacle"]
         if reason:
             yield f"{name.capitalize()} does not apply to this model: {reason}."
 
 
-def _rankings(ranking: list[dict[Any, Any]]) -> list[dict[str, str]]:
-    """One row per pairing, sample and outcome, with both scores side by side."""
-    rows: dict[tuple[str, ...], dict[str, str]] = {}
-    for row in ranking:
-        key = (row["pairing"], row["sample"], row["outcome"])
-        named = {"pairing": key[0], "pairs": key[1], "effect": key[2].replace("_", " ")}
-        rows.setdefault(key, {**named, "projection kernel": "-", "composition score": "-"})
-        told = f"{row['spearman']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]"
-        rows[key][row["score"].replace("_", " ")] = told
-    return list(rows.values())
+def _test_row(row: dict[Any, Any], value: str) -> dict[str, str]:
+    """A test with the untrained twin's value beside it."""
+    names = {
+        name: str(row[name]).replace("_", " ") for name in ("pairing", "sample", "score", "outcome") if name in row
+    }
+    numbers = {value: row[value], "untrained": row[f"{value}_untrained"]}
+    tested = {"p": f"{row[f'{value}_p']:.2g}", "q": f"{row[f'{value}_q']:.2g}"}
+    return {**names, **{name: f"{number:.2f}" for name, number in numbers.items()}, **tested}
 
 
 def _pair_row(row: dict[Any, Any]) -> dict[str, str]:
     """A tested pair with names and numbers short enough for a terminal."""
-    names = {"": "pairing", "from": "src", "to": "dst", "pair": "chosen"}
-    numbers = {"kernel": "projection_kernel", "read": "removed_share", "pattern": "pattern_change"}
-    numbers |= {"(control)": "pattern_control", "loss": "loss_change", "(its)": "loss_control"}
+    names = {"": "pairing", "from": "src", "to": "dst"}
+    numbers = {"kernel": "projection_kernel", "read": "read_share", "pattern": "pattern_change"}
+    numbers |= {"(expected)": "pattern_expected", "loss": "loss_size", "(its)": "loss_expected"}
     told = {name: "-" if row[key] != row[key] else f"{row[key]:.2g}" for name, key in numbers.items()}
     return {**{name: str(row[key]) for name, key in names.items()}, **told}

@@ -10,13 +10,8 @@ from plotly.subplots import make_subplots
 from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, GREEN, ORANGE, VERMILION, styled
 
-CHOSEN = {"strong": VERMILION, "weak": BLUE, "random": GREEN}
-OUTCOMES = {
-    "pattern_change": "pattern",
-    "pattern_excess": "pattern beyond control",
-    "loss_size": "loss",
-    "loss_excess": "loss beyond control",
-}
+CHOSEN = {"other": GREEN, "weak": BLUE, "strong": VERMILION}
+OUTCOMES = {"pattern_change": "pattern", "loss_size": "loss"}
 SCORES = {"projection_kernel": (ORANGE, "projection kernel"), "composition_score": (BLUE, "composition score")}
 
 
@@ -28,7 +23,7 @@ def figures(result: Result) -> dict[str, go.Figure]:
     if "cause" in result:
         if result.table("pairs")["pattern_change"].notna().any():
             drawn["Affinity against causal effect"] = cause_scatter(result)
-        drawn["How scores rank effects"] = ranking_intervals(result)
+        drawn["How scores rank effects"] = ranking_figure(result)
     return drawn
 
 
@@ -54,71 +49,52 @@ def distance_scatter(result: Result) -> go.Figure:
 
 
 def cause_scatter(result: Result) -> go.Figure:
-    """Projection kernel against the change of the target's pattern; a stem leads to the mean of its controls."""
+    """Projection kernel against the change of the target's pattern; a stem leads to what is expected."""
     table = result.table("pairs").dropna(subset=["pattern_change"])
     pairings = list(dict.fromkeys(table["pairing"]))
     figure = make_subplots(1, len(pairings), subplot_titles=pairings, horizontal_spacing=0.08)
     for column, pairing in enumerate(pairings, start=1):
         own = table[table["pairing"] == pairing]
-        figure.add_trace(_stems(own), 1, column)
+        figure.add_trace(_stems(own[own["chosen"] != "other"]), 1, column)
         for kind, color in CHOSEN.items():
             here = own[own["chosen"] == kind]
             trace = go.Scatter(x=here["projection_kernel"], y=here["pattern_change"], name=kind, mode="markers")
-            trace.update(marker={"color": color, "size": 8, "opacity": 0.85}, showlegend=column == 1, legendgroup=kind)
-            trace.update(customdata=here["src"] + " to " + here["dst"])
+            size, opacity = (5, 0.35) if kind == "other" else (8, 0.9)
+            trace.update(marker={"color": color, "size": size, "opacity": opacity}, legendgroup=kind)
+            trace.update(customdata=here["src"] + " to " + here["dst"], showlegend=column == 1)
             figure.add_trace(trace.update(hovertemplate="%{customdata}: %{y:.3g}<extra></extra>"), 1, column)
         figure.update_xaxes(title_text="projection kernel", row=1, col=column)
     figure.update_yaxes(title_text="change of the target's pattern, nats", row=1, col=1)
-    figure.update_yaxes(rangemode="tozero")
+    figure.update_yaxes(type="log")
     figure.update_layout(legend={"y": -0.2})
-    return styled(figure, "What a removed message does; grey stems end at the control", 430)
+    return styled(figure, "Removed messages of equal read energy; stems end at what is expected", 430)
 
 
 def _stems(own: pd.DataFrame) -> go.Scatter:
     x = np.repeat(own["projection_kernel"].to_numpy(), 3)
-    y = np.stack([own["pattern_change"], own["pattern_control"], np.full(len(own), np.nan)], axis=1).ravel()
+    y = np.stack([own["pattern_change"], own["pattern_expected"], np.full(len(own), np.nan)], axis=1).ravel()
     return go.Scatter(x=x, y=y, mode="lines", line={"color": CHANCE, "width": 1}, hoverinfo="skip", showlegend=False)
 
 
-def ranking_intervals(result: Result) -> go.Figure:
-    """Rank correlation of each score with each effect, with its interval; per pairing and sample of pairs."""
-    table = result.table("rankings")
-    table = table[table["outcome"].isin(list(OUTCOMES))].dropna(subset=["spearman"])
-    samples = list(dict.fromkeys(table["sample"]))
-    figure = make_subplots(
-        1, max(len(samples), 1), subplot_titles=[f"{name} pairs" for name in samples], shared_yaxes=True
-    )
-    for column, sample in enumerate(samples, start=1):
-        for shift, (score, (color, words)) in enumerate(SCORES.items()):
-            own = table[(table["sample"] == sample) & (table["score"] == score)]
-            trace = _intervals(own, _rows(table), shift, color)
-            figure.add_trace(trace.update(name=words, showlegend=column == 1, legendgroup=score), 1, column)
-        figure.add_vline(x=0, line={"color": CHANCE, "dash": "dot"}, row=1, col=column)
-    rows = _rows(table)
-    names = [f"{pairing} {OUTCOMES[outcome]}" for pairing, outcome in rows]
-    figure.update_yaxes(tickvals=list(range(len(rows))), ticktext=names, autorange="reversed")
+def ranking_figure(result: Result) -> go.Figure:
+    """Rank correlation of each score with each effect, the range under its null, and the untrained twin."""
+    table = result.table("rankings").dropna(subset=["spearman"])
+    figure = make_subplots(1, len(SCORES), subplot_titles=[words for _, words in SCORES.values()], shared_yaxes=True)
+    for column, (score, (color, _)) in enumerate(SCORES.items(), start=1):
+        own = table[table["score"] == score]
+        names = own["pairing"] + " " + own["outcome"].map(OUTCOMES)
+        for low, high, name in zip(own["null_low"], own["null_high"], names, strict=True):
+            bar = go.Scatter(x=[low, high], y=[name, name], mode="lines", line={"color": CHANCE, "width": 8})
+            figure.add_trace(bar.update(opacity=0.4, hoverinfo="skip", showlegend=False), 1, column)
+        for values, symbol, words in (
+            (own["spearman"], "circle", "trained"),
+            (own["spearman_untrained"], "circle-open", "untrained"),
+        ):
+            trace = go.Scatter(x=values, y=names, mode="markers", marker={"color": color, "size": 9, "symbol": symbol})
+            trace.update(name=words, showlegend=column == 1, hovertemplate="%{x:+.2f}<extra></extra>")
+            figure.add_trace(trace, 1, column)
+    figure.update_yaxes(autorange="reversed")
     figure.update_xaxes(range=[-1.05, 1.05], title_text="Spearman's correlation")
-    figure.update_layout(legend={"y": -0.2})
-    return styled(figure, "Does a score rank the effects of removed messages? Bars: 95%", 180 + 26 * len(rows))
-
-
-def _rows(table: pd.DataFrame) -> list[tuple[str, str]]:
-    """Pairings and outcomes that have a number, from the top."""
-    known = set(zip(table["pairing"], table["outcome"], strict=True))
-    pairings = dict.fromkeys(table["pairing"])
-    return [(pairing, outcome) for pairing in pairings for outcome in OUTCOMES if (pairing, outcome) in known]
-
-
-def _intervals(own: pd.DataFrame, rows: list[tuple[str, str]], shift: int, color: str) -> go.Scatter:
-    order = {row: place for place, row in enumerate(rows)}
-    places = [order[row.pairing, row.outcome] - 0.12 + 0.24 * shift for row in own.itertuples()]
-    bars = {
-        "array": own["high"] - own["spearman"],
-        "arrayminus": own["spearman"] - own["low"],
-        "type": "data",
-        "symmetric": False,
-        "width": 0,
-        "thickness": 1.5,
-    }
-    trace = go.Scatter(x=own["spearman"], y=places, mode="markers", marker={"color": color, "size": 8}, error_x=bars)
-    return trace.update(hovertemplate="%{x:+.2f}<extra></extra>")
+    figure.update_layout(legend={"y": -0.25})
+    rows = len(table) // len(SCORES)
+    return styled(figure, "Does a score rank effects at equal read energy? Bars: 95 % under the null", 200 + 40 * rows)

@@ -7,21 +7,22 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from headspan.finding import Finding
+from headspan.finding import Finding, significance
 from headspan.result import Result
 
 LENS = "validate"
 ROUNDING = 1e-4
 """Relative change of scores below which only rounding is left, in float32."""
 SCORE_NAMES = {"projection_kernel": "projection kernel", "composition_score": "composition score"}
-OUTCOME_NAMES = {"pattern_change": "the target's pattern", "loss_size": "the loss"}
+OUTCOME_NAMES = {"pattern_change": "target's attention", "loss_size": "loss"}
+LEVEL = 0.05
 
 
 def findings(result: Result) -> list[Finding]:
     """Findings of every question that applied."""
     found = [*_invariance(result)] if "invariance" in result else []
     found += [*_distance(result)] if "distance" in result else []
-    return found + ([*_control(result), *_ranking(result)] if "cause" in result else [])
+    return found + ([*_contrasts(result), *_rankings(result)] if "cause" in result else [])
 
 
 def _invariance(result: Result) -> Iterator[Finding]:
@@ -73,48 +74,63 @@ def _distance(result: Result) -> Iterator[Finding]:
     )
 
 
-def _control(result: Result) -> Iterator[Finding]:
-    table = result.table("pairs").dropna(subset=["pattern_change", "pattern_control"])
-    strong = table[table["chosen"] == "strong"]
-    if strong.empty:
-        return
-    ratio = float((strong["pattern_change"] / strong["pattern_control"].clip(lower=1e-12)).median())
-    above = int((strong["pattern_excess"] > 0).sum())
-    yield Finding(
-        LENS,
-        f"Taking away what a target reads of a strong source changes its pattern {ratio:.1f} times as much as "
-        f"taking away as much of that message at random; more in {above} of {len(strong)} pairs.",
-        value=ratio,
-        expected=1.0,
-        evidence="Median over the strongest pairs of OQ and OK; control: random directions of the write space, same "
-        "removed energy.",
-        figure="Affinity against causal effect",
-        weight=0.5,
-    )
+def _contrasts(result: Result) -> Iterator[Finding]:
+    table = result.table("contrasts").dropna(subset="ratio")
+    for outcome, what in OUTCOME_NAMES.items():
+        strong, weak, own = (
+            table[(table["sample"] == sample) & (table["outcome"] == outcome)]
+            for sample in ("strong", "weak", "strong over weak")
+        )
+        if own.empty:
+            continue
+        best = own.loc[own["ratio_q"].idxmin()]
+        clear = own[(own["ratio_q"] < LEVEL) & (own["ratio"] > 1)]
+        told, verb = _each(clear if len(clear) else own, "ratio", ".2f"), "changes" if len(clear) else "does not change"
+        yield Finding(
+            LENS,
+            f"At equal read energy, removing the message of a high-affinity source {verb} the {what} "
+            f"more than that of a low-affinity source: ratio {told}.",
+            value=float(best["ratio"]),
+            expected=1.0,
+            p=float(best["ratio_p"]),
+            q=float(best["ratio_q"]),
+            evidence="Strongest pairs against the weakest of the same targets, source and target effects removed; "
+            f"heads permuted within their layers. All: {_each(own, 'ratio', '.2f')}. Strong pairs alone: "
+            f"{_each(strong, 'ratio', '.2f')}. Weak pairs alone: {_each(weak, 'ratio', '.2f')}.",
+            figure="Affinity against causal effect",
+            weight=0.6 if len(clear) else 0.3,
+        )
 
 
-def _ranking(result: Result) -> Iterator[Finding]:
+def _rankings(result: Result) -> Iterator[Finding]:
     table = result.table("rankings")
     for score, words in SCORE_NAMES.items():
         for outcome, what in OUTCOME_NAMES.items():
-            own = table[(table["score"] == score) & (table["outcome"] == outcome) & (table["sample"] == "random")]
-            own = own.dropna(subset="spearman")
+            own = table[(table["score"] == score) & (table["outcome"] == outcome)].dropna(subset="spearman")
             if own.empty:
                 continue
-            best = own.loc[own["spearman"].abs().idxmax()]
-            yield _ranked(own, best, words, what)
+            best = own.loc[own["spearman_q"].idxmin()]
+            clear = own[(own["spearman_q"] < LEVEL) & (own["spearman"] > 0)]
+            told = _each(clear if len(clear) else own, "spearman", "+.2f")
+            yield Finding(
+                LENS,
+                f"The {words} {'ranks' if len(clear) else 'does not rank'} the effect of messages on the {what} "
+                f"at equal read energy: rank correlation {told}.",
+                value=float(best["spearman"]),
+                expected=0.0,
+                p=float(best["spearman_p"]),
+                q=float(best["spearman_q"]),
+                evidence="Random blocks of pairs, source and target effects removed; heads permuted within their "
+                f"layers. All: {_each(own, 'spearman', '+.2f')}.",
+                figure="How scores rank effects",
+                weight=0.55 if len(clear) else 0.25,
+            )
 
 
-def _ranked(own: pd.DataFrame, best: pd.Series, words: str, what: str) -> Finding:
-    said = ", ".join(f"{row.pairing} {row.spearman:+.2f} [{row.low:+.2f}, {row.high:+.2f}]" for row in own.itertuples())
-    clear = own[own["low"] > 0]["pairing"].tolist()
-    verdict = f"ranks it for {', '.join(clear)}" if clear else "does not rank it clearly"
-    return Finding(
-        LENS,
-        f"Effect of a removed message on {what}: over random pairs the {words} {verdict}.",
-        value=float(best["spearman"]),
-        expected=0.0,
-        evidence=f"Spearman's correlation with 95% intervals over pairs: {said}.",
-        figure="How scores rank effects",
-        weight=0.55 if clear else 0.35,
+def _each(own: pd.DataFrame, name: str, form: str) -> str:
+    """Every pairing's value with the untrained twin's beside it."""
+    return ", ".join(
+        f"{row['pairing']} {row[name]:{form}} (untrained {row[f'{name}_untrained']:{form}}, "
+        f"{significance('q', row[f'{name}_q'])})"
+        for row in own.to_dict("records")
     )

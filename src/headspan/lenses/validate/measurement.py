@@ -2,7 +2,8 @@
 
 1. `invariance`: is every head blind to the null space of its queries and keys, and to nothing else?
 2. `distance`: do heads with close attention spaces attend alike?
-3. `cause`: does affinity rank what happens when one head's message is taken from another?
+3. `cause`: does a target respond more to sources of high affinity, at equal read energy? The same is asked of the
+   untrained twin of the model, where the answer must be no.
 
 The result is a DataTree with one node per question that applies to the model; the root says why another does not.
 """
@@ -19,14 +20,18 @@ from torch import Tensor
 
 from headspan.heads import Heads
 from headspan.lenses.affinity import affinity
-from headspan.lenses.validate.cause import causal_effects, obstacle_to_cause, rankings
+from headspan.lenses.validate.cause import causal_effects, obstacle_to_cause
+from headspan.lenses.validate.contrast import contrasts, rankings
 from headspan.lenses.validate.invariance import invariances, pattern_divergences, space_distances
-from headspan.lenses.validate.selection import chosen_pairs, token_buffers
+from headspan.lenses.validate.selection import chosen_blocks, token_buffers
 from headspan.progress import current_step
 from headspan.runtime import Forward, RunnableModel, forward
+from headspan.runtime.untrained import untrained_twin
 from headspan.statistics import mantel
 
-NULL = "invariance: none; distance: heads dealt anew; cause: random parts of the message with the same energy"
+NULL = "invariance: none; distance: heads permuted; cause: heads of a layer permuted, at equal read energy"
+SETTINGS = {"contrast": ["pairing", "sample", "outcome"], "ranking": ["pairing", "score", "outcome"]}
+STATISTICS = {"contrast": "ratio", "ranking": "spearman"}
 MANTEL = {
     "spearman": "spearman",
     "low": "spearman_low",
@@ -44,9 +49,9 @@ def measure(
     buffers: str | None = None,
     count: int = 8,
     length: int = 48,
-    strong: int = 10,
-    random: int = 30,
-    controls: int = 4,
+    strong: int = 5,
+    random: int = 6,
+    group: int = 8,
     permutations: int = 999,
     fold: str = "none",
     seed: int = 0,
@@ -56,7 +61,7 @@ def measure(
     heads = model.heads().refolded(fold)
     plain = forward(model, given)
     attrs: dict[str, Any] = {"null": NULL, "fold": fold, "seed": seed, "buffers": kind}
-    attrs |= {"count": given.shape[0], "length": given.shape[1], "controls": controls, "permutations": permutations}
+    attrs |= {"count": given.shape[0], "length": given.shape[1], "group": group, "permutations": permutations}
     attrs |= {"positions": model.stack.positions, "normed_keys": int(model.stack.key_norm is not None)}
     nodes: dict[str, xr.Dataset] = {}
     obstacles = {"invariance": _latent(model), "distance": _repeated(model), "cause": obstacle_to_cause(model)}
@@ -65,7 +70,8 @@ def measure(
     if obstacles["distance"] is None:
         nodes["distance"] = _distance(plain, heads, permutations, seed)
     if obstacles["cause"] is None:
-        nodes |= _cause(plain, heads, strong, random, controls, permutations, seed)
+        chosen = {"strong": strong, "random": random, "group": group, "seed": seed}
+        nodes |= _cause(plain, fold, chosen, permutations)
     attrs |= {f"{name}_obstacle": reason or "" for name, reason in obstacles.items()}
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), **nodes})
 
@@ -101,20 +107,27 @@ def _distance(plain: Forward, heads: Heads, permutations: int, seed: int) -> xr.
     return xr.Dataset(variables, coords={**_grid(plain.model), "peer": np.arange(plain.model.n_heads)})
 
 
-def _cause(
-    plain: Forward,
-    heads: Heads,
-    strong: int,
-    random: int,
-    controls: int,
-    draws: int,
-    seed: int,
-) -> dict[str, xr.Dataset]:
-    pairs = chosen_pairs(affinity(heads, seed=seed), strong, random, seed)
-    effects = causal_effects(plain, pairs, controls, seed, current_step)
-    cause = _records(effects, "pair").set_coords(["pairing", "src", "dst", "chosen"])
-    ranking = _records(rankings(effects, draws, seed), "row").set_coords(["pairing", "sample", "score", "outcome"])
-    return {"cause": cause, "ranking": ranking}
+def _cause(plain: Forward, fold: str, chosen: dict[str, int], permutations: int) -> dict[str, xr.Dataset]:
+    """The tested pairs of the model and of its untrained twin, and both tests with the twin's values beside them."""
+    current_step("untrained twin")
+    twin = forward(untrained_twin(plain.model, chosen["seed"]), plain.tokens)
+    tested = {name: _effects(run, fold, chosen) for name, run in (("cause", plain), ("untrained", twin))}
+    nodes = {
+        name: _records(each, "pair").set_coords(["pairing", "src", "dst", "chosen"]) for name, each in tested.items()
+    }
+    for name, test in (("contrast", contrasts), ("ranking", rankings)):
+        own, untrained = (test(each, permutations, chosen["seed"]) for each in tested.values())
+        keys, value = SETTINGS[name], STATISTICS[name]
+        beside = untrained[[*keys, value, f"{value}_p"]].rename(
+            columns={value: f"{value}_untrained", f"{value}_p": f"{value}_untrained_p"}
+        )
+        nodes[name] = _records(own.merge(beside, on=keys, how="left"), "row").set_coords(keys)
+    return nodes
+
+
+def _effects(plain: Forward, fold: str, chosen: dict[str, int]) -> pd.DataFrame:
+    scores = affinity(plain.model.heads().refolded(fold), seed=chosen["seed"])
+    return causal_effects(plain, chosen_blocks(scores, **chosen), current_step)
 
 
 def _records(frame: pd.DataFrame, dim: str) -> xr.Dataset:

@@ -38,7 +38,7 @@ DISTANCE = (
         ("layer",),
         "rank correlation of distance and divergence, heads of a layer",
         "[-1, 1]",
-        "Heads dealt anew (Mantel test): 0.",
+        "Heads permuted (Mantel test): 0.",
         derived=("p",),
         reference="Mantel (1967)",
     ),
@@ -49,41 +49,98 @@ DISTANCE = (
         (),
         "rank correlation of distance and divergence, mean over layers",
         "[-1, 1]",
-        "Heads dealt anew (Mantel test): 0.",
+        "Heads permuted (Mantel test): 0.",
         derived=("p",),
     ),
 )
 CAUSE = (
     *(Variable(name, ("pair",), words, "at least 0") for name, words in SCORES.items()),
-    Variable("drawn", ("pair",), "whether the pair is among the random ones", "true or false"),
-    Variable("removed_share", ("pair",), "share of the message's energy that the target reads", "[0, 1]"),
+    Variable("drawn", ("pair",), "whether the pair is in a random block", "true or false"),
+    Variable("block", ("pair",), "number of the block that the pair was tested in", "at least 0"),
+    Variable("read_share", ("pair",), "share of the message's energy that the target reads", "[0, 1]"),
+    Variable(
+        "scale",
+        ("pair",),
+        "factor of the message at equal read energy; 1 for the one the target reads most",
+        "at least 1",
+    ),
     Variable(
         "pattern_change",
         ("pair",),
-        "change of the target's pattern without the message",
+        "change of the target's pattern without the message, at equal read energy",
         "[0, log 2] nats",
-        "pattern_control: equal energy removed along random directions of the source's write space.",
+        "pattern_expected: what source and target give with others.",
     ),
-    Variable("pattern_control", ("pair",), "the same for the control", "[0, log 2] nats"),
-    Variable("pattern_excess", ("pair",), "change of the pattern beyond the control", "nats"),
-    Variable("loss_change", ("pair",), "rise of the mean token loss without the message", "nats"),
-    Variable("loss_control", ("pair",), "the same for the control", "nats"),
-    Variable("loss_size", ("pair",), "size of the change of the loss", NATS),
-    Variable("loss_excess", ("pair",), "size of the change of the loss beyond the control", "nats"),
+    Variable("pattern_expected", ("pair",), "the same, expected from source and target", NATS),
+    Variable(
+        "loss_change", ("pair",), "change of the mean token loss without the message, at equal read energy", "nats"
+    ),
+    Variable("loss_size", ("pair",), "size of the change of the loss", NATS, "loss_expected."),
+    Variable("loss_expected", ("pair",), "the same, expected from source and target", NATS),
+)
+PERMUTED = "Heads of a layer permuted: {}; the untrained twin beside it."
+NULL_RANGE = (
+    ("null_low", "2.5 % quantile under the null"),
+    ("null_high", "97.5 % quantile under the null"),
+)
+CONTRAST = (
+    Variable(
+        "ratio",
+        ("row",),
+        "effect over what source and target lead to expect, at equal read energy",
+        "above 0",
+        PERMUTED.format("1"),
+        derived=("p", "q"),
+    ),
+    *(Variable(name, ("row",), words, "above 0") for name, words in NULL_RANGE),
+    Variable("pairs", ("row",), "number of pairs", "at least 0"),
+    Variable(
+        "ratio_untrained",
+        ("row",),
+        "the same ratio in the untrained twin",
+        "above 0",
+        PERMUTED.format("1"),
+        derived=("p",),
+    ),
 )
 RANKING = (
-    Variable("spearman", ("row",), "rank correlation of score and outcome over pairs", "[-1, 1]", "Unrelated: 0."),
-    Variable("low", ("row",), "lower end of its 95 % interval", "[-1, 1]"),
-    Variable("high", ("row",), "upper end of its 95 % interval", "[-1, 1]"),
-    Variable("pairs", ("row",), "number of pairs", "at least 0"),
+    Variable(
+        "spearman",
+        ("row",),
+        "rank correlation of score and effect at equal read energy, source and target effects removed",
+        "[-1, 1]",
+        PERMUTED.format("0"),
+        derived=("p", "q"),
+    ),
+    *(Variable(name, ("row",), words, "[-1, 1]") for name, words in NULL_RANGE),
+    Variable("blocks", ("row",), "number of blocks", "at least 0"),
+    Variable(
+        "spearman_untrained",
+        ("row",),
+        "the same correlation in the untrained twin",
+        "[-1, 1]",
+        PERMUTED.format("0"),
+        derived=("p",),
+    ),
 )
 
 SCHEMA = Schema(
-    version=2,
-    nodes={"invariance": INVARIANCE, "distance": DISTANCE, "cause": CAUSE, "ranking": RANKING},
+    version=3,
+    nodes={
+        "invariance": INVARIANCE,
+        "distance": DISTANCE,
+        "cause": CAUSE,
+        "contrast": CONTRAST,
+        "ranking": RANKING,
+        "untrained": CAUSE,
+    },
     tables=(
         Table("pairs", "Every pair tested for cause", like=("projection_kernel",), nodes="cause"),
-        Table("rankings", "How scores rank effects", like=("spearman", "pairs"), nodes="ranking"),
+        Table("contrasts", "Effects of strong and weak pairs", like=("ratio", "pairs"), nodes="contrast"),
+        Table("rankings", "How scores rank effects", like=("spearman", "blocks"), nodes="ranking"),
+        Table(
+            "untrained", "The same pairs' test in the untrained twin", like=("projection_kernel",), nodes="untrained"
+        ),
         Table("heads", "Changes of scores by null and read spaces", like=("query_null",), nodes="invariance"),
         Table("layers", "Distance against behavior by layer", like=("spearman",), nodes="distance"),
     ),

@@ -9,10 +9,6 @@ its value in the unmodified run the norm is linear, and the source's part of wha
 Through W_r the target reads only P v, P being the projector onto the column span of W_r: `readable_part`. Taking P v
 from the input of that one matrix and head leaves everything else the target reads, the source's own output, and all
 other readers as they were.
-
-A control takes away as much of the same message without asking what the target reads: `control_part` draws a random
-orthonormal basis of the source's write space (as it stands behind the norm), and removes the message along one
-direction after another until the same energy sum |.|^2 over all tokens is gone, the last direction in part.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -29,12 +24,12 @@ from headspan.dims import HeadLabel, Role
 from headspan.errors import UnsupportedModel
 from headspan.heads.norms import NormWeights
 from headspan.runtime.forward_pass import Forward
-from headspan.runtime.interventions.ablation import reading_matrix, stored_noise
+from headspan.runtime.interventions.ablation import reading_matrix
 from headspan.runtime.interventions.edits import Edits, Label, head_slice, role_head
 from headspan.runtime.model import RunnableModel
-from headspan.subspaces import Subspace, orthonormal_basis
+from headspan.subspaces import Subspace
 
-Message = Float[Tensor, "batch position d_model"]
+Message = Float[Tensor, "*batch position d_model"]
 AGREEMENT = 1e-3
 """Relative difference up to which what was read counts as the norm of the stream."""
 
@@ -87,14 +82,6 @@ class NormedStream:
         """What was written into the stream, as it stands behind the norm."""
         return self.norm.gain.to(written) * _without_mean(self.norm, written) * self.inverse_sigma.to(written)
 
-    def write_space(self, model: RunnableModel, source: HeadLabel) -> Subspace:
-        """The directions behind the norm that a head can write into: the row span of C W_O diag(g)."""
-        W_O = reading_matrix(model, "O", source).mT
-        gain = self.norm.gain.to(W_O)
-        # Without its mean a matrix has less weight and no less noise.
-        noise = stored_noise(model, W_O * gain)
-        return orthonormal_basis((_without_mean(self.norm, W_O) * gain).mT, noise=noise)
-
 
 def _without_mean(norm: NormWeights, x: Tensor) -> Tensor:
     return x - x.mean(-1, keepdim=True) if norm.kind == "layernorm" else x
@@ -108,31 +95,6 @@ def arriving_message(run: Forward, stream: NormedStream, source: HeadLabel) -> M
 def readable_part(message: Message, space: Subspace) -> Message:
     """The part of a message inside a subspace of the target's input."""
     return (message @ space.basis.to(message)) @ space.basis.to(message).mT
-
-
-def control_part(message: Message, space: Subspace, energy: float, generator: torch.Generator) -> Message:
-    """A part of a message along random directions of `space` that holds the given energy.
-
-    Parameters
-    ----------
-    message
-        What arrives.
-    space
-        The source's write space; the message lies in it.
-    energy
-        Sum of squares over all tokens to be removed, at most the message's own.
-    generator
-        Fixes the directions.
-    """
-    k = int(space.rank)
-    turned = torch.linalg.qr(torch.randn(k, k, generator=generator, dtype=torch.float64)).Q
-    basis = space.basis[:, :k].to(message) @ turned.to(message)
-    along = message @ basis
-    energies = along.square().sum((0, 1))
-    left = energy - torch.cat([energies.new_zeros(1), energies.cumsum(0)[:-1]])
-    share = (left / energies.clamp(min=torch.finfo(energies.dtype).tiny)).clamp(0.0, 1.0).sqrt()
-    removed: Tensor = (along * share) @ basis.mT
-    return removed
 
 
 @dataclass(frozen=True, eq=False)

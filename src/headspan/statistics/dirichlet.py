@@ -119,8 +119,7 @@ def _log_tail(t: Array, second: Array, third: Array, fourth: Array, a: Array, b:
     wald = np.where(near, 1.0, s * np.sqrt((shapes * ratio * ratio).sum(0)))
     adjusted = root + np.where(near, skewness / 6, np.log(wald / some) / some)
     tail: Array = special.log_ndtr(-adjusted if upper else adjusted)
-    tail = np.where(beyond, -np.inf, np.where(certain, 0.0, tail))
-    return tail
+    return np.asarray(np.where(beyond, -np.inf, np.where(certain, 0.0, tail)))
 
 
 def _saddlepoint(t: Array, shapes: Array, e: Array) -> Array:

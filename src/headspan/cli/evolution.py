@@ -28,7 +28,7 @@ def evolution(
         Path | None,
         typer.Option("-o", "--output", help="Also write it: .html a page, .nc all numbers, .json a summary."),
     ] = None,
-    walks: Annotated[int, typer.Option(help="Random walks that change points are compared with.", min=19)] = 199,
+    walks: Annotated[int, typer.Option(help="Random walks that change points are compared with.", min=19)] = 1999,
     force: shared.Force = False,
     as_json: shared.AsJSON = False,
 ) -> None:

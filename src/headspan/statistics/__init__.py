@@ -1,6 +1,7 @@
 """Null distributions, tails, false-discovery rates, intervals, permutations and change points. Knows no model."""
 
-from headspan.statistics.change_points import NONE, ChangePoint, change_point, change_points
+from headspan.statistics.abrupt_changes import change_points
+from headspan.statistics.change_points import NONE, ChangePoint, change_point
 from headspan.statistics.intervals import (
     bootstrap_mean_interval,
     mean_interval,

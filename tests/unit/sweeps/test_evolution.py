@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from headspan.errors import HeadspanError
-from headspan.statistics.change_points import explained_under_null
 from headspan.sweeps import evolution
 from headspan.sweeps.course import curves as curves_module
 from headspan.sweeps.course.curves import Axis, Curve, distinct_curves, step_changes
@@ -126,9 +126,9 @@ def test_a_random_walk_passes_for_a_change_as_often_as_stated() -> None:
     assert share <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 60)
 
 
-def test_a_step_explains_most_of_a_random_walk_so_that_the_share_alone_proves_nothing() -> None:
-    shares = np.array(explained_under_null(tuple(float(place) for place in range(20)), WALKS))
-    assert np.median(shares[shares > 0]) > 0.7
+def test_a_straight_line_is_no_change_however_steep() -> None:
+    points = step_changes(np.arange(20.0)[None] ** np.array([[1.0], [0.5]]), np.arange(20), walks=WALKS)
+    assert np.isnan(points["change"].values).all()
 
 
 def test_seven_checkpoints_have_no_change_points() -> None:
@@ -174,7 +174,7 @@ def test_findings_name_change_edge_and_twins(course: xr.DataTree) -> None:
     found = findings(course)
     text = " ".join(finding.statement for finding in found)
     assert found[0].statement == "Steps 200 and 300 have identical weights."
-    assert "Stable rank (W_Q) falls from 3" in text
+    assert re.search(r"Stable rank \(W_Q\) falls from (3|2\.9)\S* to (1|0\.9)\S* around step 11", text)
     assert "L0H1 → L1H2 becomes a Q-composition edge at step 1200 and stays one" in text
     assert "1 appeared in between and stayed, 1 vanished" in text
     assert [finding.weight for finding in found] == sorted((finding.weight for finding in found), reverse=True)
@@ -248,4 +248,4 @@ def test_a_step_too_small_to_matter_is_counted_but_not_told_of(course: xr.DataTr
     before, after = (" ".join(one.statement for one in findings(each)) for each in (course, shrunk))
     assert " around step " in before
     assert " around step " not in after
-    assert "have a change point (p <= 0.05 against random walks)" in after
+    assert "change abruptly (p <= 0.05 against gradual curves)" in after

@@ -19,7 +19,7 @@ from io import StringIO
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy import special  # type: ignore[import-untyped,unused-ignore]
+from scipy import special, stats  # type: ignore[import-untyped,unused-ignore]
 
 from headspan.errors import HeadspanError
 from headspan.statistics import (
@@ -41,6 +41,9 @@ DRAWS = ((128, 256), (512, 64), (1024, 32))
 FEW_DRAWS = 16
 LEVEL = 0.01
 """A singular value is a spike if even the largest of a random matrix reaches it with a probability below this."""
+LARGEST_SMALL, LARGEST_DRAWS = 32, ((32, 4000), (64, 2000), (128, 1000))
+"""Singular values up to which a plain matrix is small; draws of the largest one, by the number of singular values."""
+POWERS, TW_SKEWNESS = (0.05, 1.0), 0.29346452408
 TAIL_DRAWS = 4
 POWER_LAW = ("power_law_alpha", "power_law_xmin", "power_law_ks", "power_law_values", "power_law_over_lognormal")
 Arrays = dict[str, np.ndarray]
@@ -50,8 +53,8 @@ Arrays = dict[str, np.ndarray]
 class Law:
     """Random m x n matrices with entries of standard deviation 1, or products of m x inner and inner x n ones.
 
-    `center` and `scale` turn the largest squared singular value, over the squared fitted scale, into a Tracy-Widom
-    variable; NaN where no scale can be fitted.
+    `center` and `scale` turn the largest squared singular value, over the squared fitted scale and to the `power`, into
+    a Tracy-Widom variable; NaN where no scale can be fitted.
     """
 
     m: int
@@ -62,6 +65,7 @@ class Law:
     edge: float
     center: float
     scale: float
+    power: float
 
     @property
     def mean_energy(self) -> int:
@@ -102,27 +106,48 @@ def law_of(m: int, n: int, inner: int | None, seed: int) -> Law:
     else:
         drawn = random_product_singular_values(m, n, inner, draws, seed).numpy()
         typical, edge = drawn.mean(0), product_edge(m, n, inner)
-    center, scale = _largest(m, n, inner, drawn, bulk_scale(drawn, typical))
-    return Law(m, n, inner, typical, drawn, edge, center, scale)
+    return Law(m, n, inner, typical, drawn, edge, *_largest(m, n, inner, drawn, typical, seed))
 
 
 def _largest(
-    m: int, n: int, inner: int | None, drawn: Float[np.ndarray, "draws k"], fitted: Float[np.ndarray, " draws"]
-) -> tuple[float, float]:
-    """Center and scale of (s_1 / fitted scale)^2.
+    m: int,
+    n: int,
+    inner: int | None,
+    drawn: Float[np.ndarray, "draws k"],
+    typical: Float[np.ndarray, " k"],
+    seed: int,
+) -> tuple[float, float, float]:
+    """Center, scale and power of (s_1 / fitted scale)^2.
 
-    Plain matrices: those of Ma (2012), made wider by what the fitted scale fluctuates. Products: from the mean and the
-    spread of draws, since their edge has the same limit law up to these two numbers.
+    Large plain matrices: those of Ma (2012), made wider by what the fitted scale fluctuates. Small ones and products:
+    from more draws, since a small matrix's largest value is skewer than its limit law. The power gives the draws the
+    limit's skewness, center and scale its mean and spread. Of products too large for that only mean and spread.
     """
-    if drawn.shape[-1] < FEWEST:
-        return float("nan"), float("nan")
-    if inner is None:
+    k = len(typical)
+    if k < FEWEST:
+        return (float("nan"),) * 3
+    if inner is None and k > LARGEST_SMALL:
         center, scale = tw_center_scale(m, n)
-        wider = fitted**-2.0
-        return center * float(wider.mean()), float(np.hypot(scale, center * wider.std() / TW_SD))
-    square = (drawn[:, 0] / fitted) ** 2
-    scale = float(square.std()) / TW_SD
-    return float(square.mean()) - TW_MEAN * scale, scale
+        wider = bulk_scale(drawn, typical) ** -2.0
+        return center * float(wider.mean()), float(np.hypot(scale, center * wider.std() / TW_SD)), 1.0
+    count = next((count for most, count in LARGEST_DRAWS if k <= most), 0)
+    if count and inner is None:
+        drawn = random_singular_values(m, n, count, seed + 1).numpy()
+    elif count and inner is not None:
+        drawn = random_product_singular_values(m, n, inner, count, seed + 1).numpy()
+    square = (drawn[:, 0] / bulk_scale(drawn, typical)) ** 2
+    power = _power_of_skewness(square) if count else 1.0
+    scale = float((square**power).std()) / TW_SD
+    return float((square**power).mean()) - TW_MEAN * scale, scale, power
+
+
+def _power_of_skewness(sample: Float[np.ndarray, " draws"]) -> float:
+    """The power, in POWERS, at which a positive sample has the skewness of the Tracy-Widom law."""
+    low, high = POWERS
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if stats.skew(sample**middle) < TW_SKEWNESS else (low, middle)
+    return low
 
 
 def shape_statistics(values: Float[np.ndarray, "*batch k"], tolerance: float) -> Arrays:
@@ -173,7 +198,7 @@ def spike_log_p(
     fitted sigma is 0 and the value is not; NaN where no sigma can be fitted, or both are 0.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        square = (values / sigma[..., None]) ** 2
+        square = (values / sigma[..., None]) ** (2 * law.power)
     return tw_log_upper_tail(torch.as_tensor((square - law.center) / law.scale)).numpy()
 
 

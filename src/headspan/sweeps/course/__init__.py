@@ -9,7 +9,7 @@ import xarray as xr
 
 from headspan._version import __version__
 from headspan.errors import HeadspanError
-from headspan.statistics.change_points import WALKS
+from headspan.statistics.abrupt_changes import WALKS
 from headspan.sweeps.contents import open_store
 from headspan.sweeps.course.curves import (
     Axis,

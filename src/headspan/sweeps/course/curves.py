@@ -5,7 +5,7 @@ interval nor a place on a map of heads, whose mean says nothing. What is expecte
 says so, becomes a second curve beside it. Quantities that never change are left out, and of equal ones all but one.
 
 The axis of time is the steps as they are, or their logarithm where checkpoints were kept ever more rarely. Change
-points are fitted on this axis (`headspan.statistics.change_points`) and told in steps.
+points are fitted on this axis (`headspan.statistics.abrupt_changes`) and told in steps.
 
 Drift between steps and spectra over time, as tables over steps for figures and sentences.
 """
@@ -24,7 +24,8 @@ import xarray as xr
 from headspan.dims import ROLES, head_axis
 from headspan.lenses.catalog import lenses
 from headspan.schema import DERIVED, NULL_DIM
-from headspan.statistics.change_points import FEWEST, WALKS, change_points
+from headspan.statistics.abrupt_changes import WALKS, change_points
+from headspan.statistics.change_points import FEWEST
 
 NOT_A_QUANTITY = re.compile(
     r"(_s[de](_|$)|_z(_|$)|_[pq](_[QKVO])?$|log_p|expected|unrelated|typical|density|histogram|_low$|_high$|n_pairs|"
@@ -65,15 +66,20 @@ class Axis:
 def step_changes(values: np.ndarray, steps: np.ndarray, walks: int = WALKS, seed: int = 0) -> xr.Dataset:
     """`change_points` of curves [curve, step] over ascending training steps, over `curve`.
 
-    `change` in steps with its interval `low`..`high`, `before`, `after`, `explained`, `change_p` and `change_q`.
+    `change` in steps with its interval `low`..`high`, `change_kind`, `before`, `after`, `explained`, `change_p` and
+    `change_q`.
     """
     axis = Axis.of(steps)
     columns = change_points(values, axis.places(steps), walks, seed)
     for name in ("change", "low", "high"):
         columns[name] = np.array([axis.step(place) for place in columns[name]])
-    attributes = {"axis": axis.name, "null": f"{walks} random walks on the same steps", "least_steps": FEWEST}
+    attributes = {
+        "axis": axis.name,
+        "null": f"{walks} random walks on the same steps, with any drift",
+        "least_steps": FEWEST,
+    }
     table = xr.Dataset({name: ("curve", column) for name, column in columns.items()}, attrs=attributes)
-    return table.rename(p_value="change_p", q_value="change_q")
+    return table.rename(p_value="change_p", q_value="change_q", kind="change_kind")
 
 
 @dataclass(frozen=True)

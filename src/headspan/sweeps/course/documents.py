@@ -18,14 +18,15 @@ from headspan.finding import Finding
 from headspan.storage import without_nan
 from headspan.sweeps.course.figures import figures
 
-POINT = ("change", "low", "high", "before", "after", "explained", "change_p", "change_q")
+POINT = ("change", "change_kind", "low", "high", "before", "after", "explained", "change_p", "change_q")
 EDGE = ("src", "dst", "pairing", "appears", "vanishes", "from_start", "gain")
 METHOD = (
     "Every quantity is the mean of a lens's result over layers and heads at each checkpoint. A change point is "
-    "the middle of a smooth step fitted to its curve; it counts if the step explains more of the curve than of 95 "
-    "% of random walks on the same steps. Drift compares each checkpoint with the one before it. An edge appears "
-    "at the first step from which on its pair of heads is significant at every step: under the reverse-order null "
-    "(pairs of the same model in non-causal order) or, in models with few such pairs, under random subspaces."
+    "an abrupt change of level or slope. It counts if such a change fits the curve better than every gradual curve, "
+    "and by more than in 95 % of random walks on the same steps. Drift compares each checkpoint with the one before "
+    "it. An edge appears at the first step from which on its pair of heads is significant at every step: under the "
+    "reverse-order null (pairs of the same model in non-causal order) or, in models with few such pairs, under random "
+    "subspaces."
 )
 
 

@@ -39,11 +39,14 @@ def _changes(node: xr.DataTree, of: str) -> Iterator[Finding]:
     told = clear[size[clear] >= LEAST_CHANGE]
     for row in told[np.lexsort((-size[told], p[told]))][:SHOWN]:
         yield _change(table.isel(quantity=int(row)), size[row], of)
-    text = f"{of}{len(clear)} of {examined} quantities have a change point (p <= {LEVEL} against random walks)."
+    text = f"{of}{len(clear)} of {examined} quantities change abruptly (p <= {LEVEL} against gradual curves)."
     if len(clear):
         middle = np.quantile(table["change"].values[clear], [0.25, 0.5, 0.75])
         text += f" Half of these lie between steps {middle[0]:.0f} and {middle[2]:.0f} (median {middle[1]:.0f})."
-    evidence = "Null: random walks on the same steps. Quantities of one model move together; they are not independent."
+    evidence = (
+        "Null: a smooth trend with random walks on the same steps. Quantities of one model move together; they are not "
+        "independent."
+    )
     weight = 0.7 if len(clear) else 0.2
     yield Finding(LENS, text, value=len(clear) / examined, expected=LEVEL, evidence=evidence, weight=weight)
 
@@ -62,13 +65,13 @@ def _change(row: xr.Dataset, size: float, of: str) -> Finding:
     )
     interval = f"95 % interval {low:.0f} to {high:.0f}, " if np.isfinite(low) else ""
     verb = "rises" if after > before else "falls"
-    statement = (
-        f"{of}{row['words'].values!s} {verb} from {before:.3g} to {after:.3g} around step {at:.0f} "
-        f"({interval}p = {p:.2g})."
-    )
+    kinked = str(row["change_kind"].values) == "slope"
+    where = f", its slope changes at step {at:.0f}" if kinked else f" around step {at:.0f}"
+    statement = f"{of}{row['words'].values!s} {verb} from {before:.3g} to {after:.3g}{where} ({interval}p = {p:.2g})."
     evidence = (
-        f"Mean over layers and heads. A smooth step explains {float(row['explained']):.1%} of the curve's variance; p "
-        "is the share of random walks of which it explains as much."
+        f"Mean over layers and heads. A line with a {'kink' if kinked else 'step'} explains "
+        f"{float(row['explained']):.1%} of the curve's variance; p is the share of random walks that it fits as much "
+        "better than gradual curves do."
     )
     return Finding(LENS, statement, value=at, p=p, evidence=evidence, weight=float(0.5 + 0.3 * size))
 

@@ -1,0 +1,39 @@
+"""Rows of the calibration page: how often a p-value falls below a level, with its interval."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+import numpy as np
+
+LEVELS = (0.05, 0.01, 0.001)
+NORMAL_975 = 1.959964
+
+
+class Row(TypedDict):
+    """One rate: of which test, under which null, at which level, found, its 95 % interval, and of how many."""
+
+    test: str
+    null: str
+    level: float
+    rate: float
+    low: float
+    high: float
+    n: int
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a rate."""
+    rate, z = hits / n, NORMAL_975
+    center, half = rate + z**2 / (2 * n), z * (rate * (1 - rate) / n + z**2 / (4 * n**2)) ** 0.5
+    return (center - half) / (1 + z**2 / n), (center + half) / (1 + z**2 / n)
+
+
+def rows(test: str, null: str, p: np.ndarray, levels: tuple[float, ...] = LEVELS) -> list[Row]:
+    """The rates of p-values [n] at every level; a NaN (no test, or nothing found) counts as not significant."""
+    found: list[Row] = []
+    for level in levels:
+        hits, n = int((p <= level).sum()), int(p.size)
+        low, high = wilson(hits, n)
+        found.append(Row(test=test, null=null, level=level, rate=hits / n, low=low, high=high, n=n))
+    return found

@@ -6,6 +6,7 @@ What an analysis finds in the twin is owed to the architecture and to the analys
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import Any
 
 import torch
 
@@ -24,7 +25,8 @@ def untrained_twin(model: RunnableModel, seed: int = 0) -> RunnableModel:
     """
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = type(model.module)._from_config(deepcopy(model.module.config), attn_implementation="eager")
+        kind: Any = type(model.module)
+        module = kind._from_config(deepcopy(model.module.config), attn_implementation="eager")
     return open_runnable(
         module,
         dtype=str(model.module.dtype).removeprefix("torch."),

@@ -182,7 +182,8 @@ class PositionEffects:
                 total += sum(np.bincount(group, row, minlength=4 * self.n) for group in self.groups)
             coefficients = cho_solve(self.factor, sums.reshape(-1, sums.shape[-1]).T).T.reshape(sums.shape)
             left = left - sum(coefficients[..., group] for group in self.groups)
-        return left
+        rest: Array = left
+        return rest
 
 
 def _standard_rests(values: Array, effects: PositionEffects) -> Array:

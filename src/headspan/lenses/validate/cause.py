@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +68,9 @@ def causal_effects(plain: Forward, blocks: Sequence[Block], progress: Callable[[
 def _block_rows(plain: Forward, stream: NormedStream, block: Block) -> pd.DataFrame:
     messages = torch.stack([arriving_message(plain, stream, source) for source in block.sources])
     columns = [_target_effects(plain, messages, block, target) for target in block.targets]
-    found = {name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]}
+    found: dict[str, npt.NDArray[Any]] = {
+        name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]
+    }
     for outcome, (expected, floor) in OUTCOMES.items():
         found[expected] = np.exp(additive_fit(np.log(np.maximum(found[outcome], floor))))
     found |= {**dict(zip(SCORES, block.scores, strict=True)), "chosen": block.chosen}
@@ -99,16 +102,16 @@ def _target_effects(plain: Forward, messages: Messages, block: Block, target: He
 
 def _effects(plain: Forward, block: Block, target: HeadLabel, removed: Messages) -> tuple[Array, Array]:
     """Change of the target's pattern and of the loss for every message that is taken away, several in one run."""
-    model, batch = plain.model, len(plain.tokens)
+    model = plain.model
     width = max(1, MOST_LOGITS // (plain.tokens.numel() * model.n_tokens))
     scored = model.causal and plain.logits is not None
     patterns, losses = [], []
-    for some in removed.split(width):
+    for some in torch.split(removed, width):
         with intervened(model, WithoutMessage(target, block.role, some.flatten(0, 1))):
             run = forward(model, plain.tokens.repeat(len(some), 1))
         nothing = torch.full((len(some),), math.nan, dtype=torch.float64)
         patterns.append(nothing if block.role == "V" else _pattern_changes(run, plain, target))
-        means = run.token_losses().double().unflatten(0, (-1, batch)).mean((1, 2)) if scored else nothing
+        means = run.token_losses().double().reshape(len(some), -1).mean(1) if scored else nothing
         losses.append(means - plain.loss() if scored else nothing)
     return torch.cat(patterns).cpu().numpy(), torch.cat(losses).cpu().numpy()
 
@@ -120,7 +123,7 @@ def _pattern_changes(run: Forward, plain: Forward, target: HeadLabel) -> Float[T
     heads = slice(target.head * group, (target.head + 1) * group)
     first = 1 if model.causal else 0
     after, before = (full_logs(each, place)[:, heads, first:] for each in (run, plain))
-    after = after.unflatten(0, (-1, len(plain.tokens)))
+    after = after.reshape(-1, *before.shape)
     return js_rows(before.expand_as(after), after).mean((1, 2, 3))
 
 

@@ -127,7 +127,8 @@ class _Table:
     rows: pd.DataFrame
 
     def square(self, name: str) -> npt.NDArray[np.object_]:
-        return self.rows[name].to_numpy(object).reshape(len(self.sources), len(self.targets))
+        values: npt.NDArray[np.object_] = self.rows[name].to_numpy(object)
+        return values.reshape(len(self.sources), len(self.targets))
 
     def logs(self, name: str, floor: float) -> Array:
         return np.log(np.maximum(self.square(name).astype(np.float64), floor))

@@ -120,7 +120,7 @@ def tail_q(kernel: xr.DataArray, reverse: xr.DataArray) -> xr.DataArray:
     DataArray
         In [0, 1], NaN where the kernel is; on untrained weights no pair has q < 0.05 at 95 % of steps or more.
     """
-    kernel, reverse = np.cbrt(kernel), np.cbrt(reverse)
+    kernel, reverse = (xr.apply_ufunc(np.cbrt, scores) for scores in (kernel, reverse))
     z = (kernel - reverse.mean(PAIR)) / reverse.std(PAIR, ddof=1)
     rows: xr.DataArray = xr.apply_ufunc(prediction_tail, z, reverse.count(PAIR)).transpose("step", *PAIR)
     return rows.copy(data=np.stack([q_values(row.ravel()).reshape(row.shape) for row in rows.values]))

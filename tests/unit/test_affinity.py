@@ -190,6 +190,14 @@ def test_p_values_are_uniform_on_untrained_weights(metric: str, null: str) -> No
     assert abs((p_values < 0.01).mean() - 0.01) < 0.006
 
 
+def test_too_few_layers_for_a_direction_are_said_and_not_passed_over() -> None:
+    result = headspan.affinity(untrained(layers=4, heads=2, d_model=40, seed=0), pairings="OK", draws=2)
+    said = [finding.statement for finding in result.findings if "reverse order" in finding.statement]
+    assert any(
+        "with 4 layers no test of the direction can be significant (its smallest p-value is 0.083)" in s for s in said
+    )
+
+
 def test_the_direction_test_is_uniform_on_untrained_weights_and_sees_a_direction() -> None:
     p_values = []
     for seed in range(20):

@@ -177,6 +177,15 @@ def test_logit_shares_are_what_direct_logits_give_and_add_up_to_one(name: str) -
     assert found.logit_sd[1] == pytest.approx(size)
 
 
+def test_the_standard_error_of_shares_is_what_other_samples_change() -> None:
+    heads = tiny("bert")
+    found = [logit_shares(heads, heads.W_E, heads.W_pos, samples=256, seed=seed) for seed in range(24)]
+    spread = np.stack([one.share for one in found]).std(0, ddof=1)
+    error = np.sqrt(np.mean([one.share_se**2 for one in found], axis=0))
+    assert 0.75 < np.median(error / spread) < 1.4
+    assert np.isnan(logit_shares(heads, heads.W_E, heads.W_pos, samples=20, seed=0).share_se).all()
+
+
 def test_the_sum_of_the_parts_gives_the_logits_of_the_running_model() -> None:
     case = next(case for case in CASES if case.name == "gpt2")
     model = case.model()

@@ -80,8 +80,9 @@ def chordal_distance(theta: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"
 def projection_distance(theta: Float[Tensor, "*batch k"], norm: Literal["fro", "2"] = "fro") -> Float[Tensor, "*batch"]:
     """The norm of the difference of the two projectors, ||U U^T - V V^T||, for equal dimensions.
 
-    Two conventions are in use and both are offered: the Frobenius norm (2 sum sin^2 theta_i)^(1/2), and the
-    2-norm, sin(theta_max), called projection or gap distance by Ye and Lim. For unequal dimensions the formulas in
+    Two conventions are in use and both are offered: the Frobenius norm (2 sum sin^2 theta_i)^(1/2), which is sqrt(2)
+    times the chordal distance, the projection F-norm of Edelman, Arias and Smith (1998); and the 2-norm,
+    sin(theta_max), called projection or gap distance by Ye and Lim. For unequal dimensions the formulas in
     the angles are used, which leave out the surplus |p - q| of the first and would be 1 for the second.
 
     Returns

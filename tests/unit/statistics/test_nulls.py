@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from docs.calibration.direction import rates as direction_rates
 from headspan.statistics import (
     bootstrap_mean_interval,
     direction_test,
@@ -86,6 +87,24 @@ def test_the_direction_of_a_planted_asymmetry_is_found() -> None:
     assert test.difference == pytest.approx(plain.difference + 2.0)
     assert test.p_value < 0.01 < plain.p_value
     assert test.ks_distance > 0.4
+
+
+@pytest.mark.parametrize(
+    ("n_layers", "smallest"), [(1, 1.0), (2, 1.0), (3, 1 / 3), (4, 1 / 12), (5, 1 / 60), (7, 2 / 5040)]
+)
+def test_few_layers_bound_the_p_value_of_a_direction(n_layers: int, smallest: float) -> None:
+    """The clearest direction there can be reaches the smallest p-value exactly, since all orders are counted."""
+    layers = np.arange(n_layers)
+    clear = (layers[None, None, :, None] - layers[:, None, None, None]) * np.ones((n_layers, 2, n_layers, 2))
+    test = direction_test(clear, layers)
+    assert test.smallest_p == pytest.approx(smallest)
+    assert test.p_value == pytest.approx(smallest)
+
+
+def test_directions_are_found_no_more_often_than_stated() -> None:
+    for row in direction_rates(seed=0, draws=250):
+        # Four standard errors, since 24 rates are compared; at 0.001 one hit in 250 is within them.
+        assert row["rate"] <= row["level"] + 4 * (row["level"] / row["n"]) ** 0.5, row
 
 
 def test_intervals_resample_heads_and_cover_the_mean() -> None:

@@ -124,8 +124,8 @@ def _made(result: Result) -> Iterator[str]:
         yield f"Null: {made['null']}; {made['null_reason']}."
     if "float32_error" in made:
         yield (
-            f"Computed in float32: largest error {made['float32_error']:.1g} on {made['float32_error_pairs']} sampled "
-            "pairs, against float64."
+            f"Computed in float32: kernels are off by at most about {made['float32_error']:.1g} (estimated from "
+            f"{made['float32_error_pairs']} pairs in float64)."
         )
     if made["algorithm"] != "sketch":
         return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from headspan.finding import Finding
@@ -19,9 +21,8 @@ from headspan.lenses.affinity.wiring import (
     ranked_hubs,
 )
 from headspan.result import Result
+from headspan.statistics.permutation import smallest_direction_p
 
-MIN_LAYERS_FOR_DIRECTION = 5
-"""Fewer layers have too few orders for a permutation test to reach 5 %."""
 ALGORITHMS = {
     "": "",
     "gram": " of all pairs, by products of bases",
@@ -106,9 +107,23 @@ def _certified(result: Result, pairings: list[str]) -> Finding:
 def _direction(result: Result, pairing: str) -> Finding | None:
     node = result[pairing]
     p, difference, mean = (float(node[f"{KERNEL}_{name}"]) for name in ("direction_p", "direction", "mean"))
-    if np.isnan(p) or len(np.unique(node["src_layer"].values)) < MIN_LAYERS_FOR_DIRECTION:
+    if np.isnan(p):
         return None
     backward = float(node[f"{KERNEL}_reverse"].mean())
+    n_layers = len(np.unique(node["src_layer"].values))
+    if smallest_direction_p(n_layers) >= 0.05:
+        return Finding(
+            lens="affinity",
+            statement=f"Output-to-{READ[pairing]} overlap is {mean:.2f} dimensions in causal and {backward:.2f} in "
+            f"reverse order; with {n_layers} layers no test of the direction can be significant (its smallest "
+            f"p-value is {smallest_direction_p(n_layers):.2g}).",
+            value=difference,
+            expected=0.0,
+            p=p,
+            evidence=f"{n_layers} layers have {math.factorial(n_layers)} orders, each as likely as its reverse.",
+            figure=DISTRIBUTIONS,
+            weight=0.05,
+        )
     word = ("higher" if difference > 0 else "lower") if p < 0.05 else "not significantly different"
     than = "than" if p < 0.05 else "from that"
     return Finding(

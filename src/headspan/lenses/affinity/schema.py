@@ -88,7 +88,7 @@ def _of_metric(name: str) -> Iterator[Variable]:
         "direction": (
             f"mean {words} of composing pairs less that of pairs in reverse order",
             unit,
-            "permuting the order of the layers: 0",
+            "permuting the order of the layers: 0; p is at least 2 / L!, above 0.05 for L = 4 layers or fewer",
             ("p",),
         ),
         "direction_ks": (

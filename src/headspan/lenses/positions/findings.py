@@ -199,6 +199,11 @@ def _layers(data: xr.Dataset) -> Iterator[Finding]:
         )
 
 
+def _percent(share: float, error: float) -> str:
+    """A share with its standard error, where that is known."""
+    return f"{share:.0%}" if np.isnan(error) else f"{100 * share:.0f} ± {100 * error:.1f} %"
+
+
 def _logits(data: xr.Dataset) -> Iterator[Finding]:
     """Heads of layer 0 that attend by position alone."""
     if "logit_share" not in data:
@@ -209,7 +214,8 @@ def _logits(data: xr.Dataset) -> Iterator[Finding]:
     if not np.isfinite(share).any():
         return
     order = np.argsort(-np.nan_to_num(share, nan=-np.inf), kind="stable")[:3]
-    named = ", ".join(f"{first['head'].values[place]} ({share[place]:.0%})" for place in order)
+    error = first["logit_share_se"].sel(term=term).values if "logit_share_se" in first else np.full(len(share), np.nan)
+    named = ", ".join(f"{first['head'].values[place]} ({_percent(share[place], error[place])})" for place in order)
     over_half = int((share > 0.5).sum())
     yield Finding(
         LENS,

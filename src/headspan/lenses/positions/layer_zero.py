@@ -27,13 +27,17 @@ from headspan.heads import Heads
 from headspan.heads.embeddings import first_read
 
 DRAWS = 32
+PARTS_OF_SAMPLE = 8
+"""Parts of a sample whose spread gives the standard error of shares."""
 
 
 @dataclass(frozen=True)
 class LogitShares:
-    """Shares [head, term] of layer 0, their mean and sd under the null, and the size of the logits."""
+    """Shares [head, term] of layer 0, their sampling error, mean and sd under the null, and the size of the logits."""
 
     share: Float[np.ndarray, "head term"]
+    share_se: Float[np.ndarray, "head term"]
+    """Standard error of the shares: what another sample of tokens and positions would change."""
     null: Float[np.ndarray, " term"]
     null_sd: Float[np.ndarray, " term"]
     logit_sd: Float[np.ndarray, " head"]
@@ -73,15 +77,17 @@ def logit_shares(
     b_Q = None if block.b_Q is None else block.b_Q[0].double()
     b_K = None if block.b_K is None else plain.per_query_head(block.b_K)[0].double()
     scale = heads.stack.scale[0]
-    rows, sizes = [], []
+    rows, errors, sizes = [], [], []
     for head in range(heads.n_heads):
         queries = _projected(sample.queries, W_Q[head], None if b_Q is None else b_Q[head])
         keys = _projected(sample.keys, W_K[head], None if b_K is None else b_K[head])
         covariance, variance = _covariances(queries * scale, keys, sample.visible)
         rows.append(_terms(covariance))
+        errors.append(_standard_error(queries, keys, sample.visible))
         sizes.append(float((variance / sample.visible.sum()).sqrt()))
     return LogitShares(
         share=_normalized(np.stack(rows)),
+        share_se=np.stack(errors),
         null=_normalized(_terms(_expected(sample))),
         null_sd=_spread(sample, W_Q.shape[-1], seed),
         logit_sd=np.array(sizes),
@@ -120,6 +126,25 @@ def _covariances(
     # sum_qk (q_a . k_b) spread_qk, without forming the nine tables of products.
     covariance = torch.einsum("aqh,bqh->ab", queries, spread @ keys)
     return covariance, spread.square().sum()
+
+
+def _standard_error(
+    queries: Float[Tensor, "three n d_head"], keys: Float[Tensor, "three m d_head"], visible: Float[Tensor, "n m"]
+) -> Float[np.ndarray, " term"]:
+    """Of the shares over samples: the spread over parts of the sample that share neither queries nor keys.
+
+    A part of 1/G of the queries and of the keys has G times the variance of the whole. NaN for fewer than two parts of
+    16 queries.
+    """
+    parts = min(PARTS_OF_SAMPLE, queries.shape[1] // 16)
+    if parts < 2:
+        return np.full(5, np.nan)
+    found = [
+        _terms(_covariances(queries[:, part::parts], keys[:, part::parts], visible[part::parts, part::parts])[0])
+        for part in range(parts)
+    ]
+    error: np.ndarray = _normalized(np.stack(found)).std(axis=0, ddof=1) / parts**0.5
+    return error
 
 
 def _expected(sample: Sample) -> Float[Tensor, "three three"]:

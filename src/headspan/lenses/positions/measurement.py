@@ -194,7 +194,8 @@ def _logit_variables(
     z = (found.share - found.null) / np.where(found.null_sd > 0, found.null_sd, np.nan)
     first = list(heads.layers).index(0)
     out: Variables = {"logit_share_null": (("term",), found.null), "logit_share_null_sd": (("term",), found.null_sd)}
-    for name, values in (("logit_share", found.share), ("logit_share_z", z), ("logit_sd", found.logit_sd)):
+    measured = {"logit_share": found.share, "logit_share_se": found.share_se, "logit_share_z": z}
+    for name, values in (measured | {"logit_sd": found.logit_sd}).items():
         every = np.full((heads.n_layers, *values.shape), np.nan)
         every[first] = values
         out[name] = ((LAYER, HEAD, "term")[: every.ndim], every)

@@ -114,6 +114,8 @@ BOTH_TABLES = variables(
         ("logit_share", ("head", "term"), "share of a part in the variance of layer 0's logits within a query",
          "shares of a head add up to 1; NaN beyond layer 0",
          "A head of independent normal weights that reads the same tokens and positions.", ("null", "null_sd", "z")),
+        ("logit_share_se", ("head", "term"), "standard error of the share over samples of tokens and positions",
+         "≥ 0; NaN beyond layer 0 and for fewer than 32 samples", "", ()),
         ("logit_sd", ("head",), "standard deviation of layer 0's logits within a query", "≥ 0", "", ()),
     ),
     optional=True,

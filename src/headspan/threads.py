@@ -55,9 +55,9 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 
     timer = threading.Timer(seconds, expire)
     timer.daemon = True
-    timer.start()
     try:
         try:
+            timer.start()  # within the reach of the handler: a busy machine may take longer than `seconds` to start it
             yield
         finally:
             timer.cancel()

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: demo demo-model test test-slow check bench docs figures stub clean
+.PHONY: demo demo-model test test-slow check bench docs figures calibration stub clean
 
 demo: $(VENV)/.installed
 	$(BIN)/headspan report demo -o report.html --force
@@ -33,6 +33,9 @@ stub: $(VENV)/.installed-test
 
 figures: $(VENV)/.installed-test
 	$(BIN)/python docs/make_figures.py
+
+calibration: $(VENV)/.installed-test
+	$(BIN)/python -m docs.make_calibration
 
 demo-model: $(VENV)/.installed-test
 	$(BIN)/python -m demo_model.train

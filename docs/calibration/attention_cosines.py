@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
-from scipy.stats import binomtest
 
+from docs.calibration.rows import Row, rows
 from headspan.lenses.attention.states import angular_correlation, cosines
 
-LEVELS = (0.05, 0.01, 0.001)
 POSITIONS, D_MODEL, HEADS, STEP = 64, 32, 8, 0.8
 TEST = "attention: rank correlation with cosines"
 
 
-def rates(seed: int = 0, draws: int = 400) -> list[dict[str, Any]]:
+def rates(seed: int = 0, draws: int = 400) -> list[Row]:
     """Shares of p-values at or below each level, with 95 % Wilson intervals; `draws` texts of 8 heads each."""
     generator = np.random.default_rng(seed)
-    rows = []
+    found: list[Row] = []
     for null in ("own null", "positional heads", "smooth in absolute positions"):
-        found = [p_values(null, generator) for _ in range(draws)]
-        known = np.concatenate(found)
-        for level in LEVELS:
-            hits = int((known <= level).sum())
-            interval = binomtest(hits, len(known)).proportion_ci(method="wilson")
-            row = {"test": TEST, "null": null, "level": level, "rate": hits / len(known)}
-            rows.append({**row, "low": float(interval.low), "high": float(interval.high), "n": len(known)})
-    return rows
+        found += rows(TEST, null, np.concatenate([p_values(null, generator) for _ in range(draws)]))
+    return found
 
 
 def p_values(null: str, generator: np.random.Generator) -> np.ndarray:

@@ -8,20 +8,19 @@ leading directions of an anisotropic stream has larger kernels and a larger scor
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from docs.calibration.rows import Row, rows
 from headspan.statistics import matched_test
 
-LEVELS = (0.05, 0.01, 0.001)
 PERMUTATIONS = 1999
 LAYERS, HEADS, D, P, LOWEST = 6, 8, 48, 6, 7
 LAYER = np.repeat(np.arange(LAYERS), HEADS)
 Case = tuple[np.ndarray, np.ndarray]
 
 
-def rates(seed: int = 0, draws: int = 2000) -> list[dict[str, Any]]:
+def rates(seed: int = 0, draws: int = 2000) -> list[Row]:
     """Shares of p-values at or below each level, with 95 % Wilson intervals, under four nulls."""
     cases: dict[str, Callable[[np.random.Generator], Case]] = {
         "own null": lambda random: (random.normal(size=len(LAYER)), _labels(random)),
@@ -29,23 +28,15 @@ def rates(seed: int = 0, draws: int = 2000) -> list[dict[str, Any]]:
         "anisotropic": lambda random: _untrained(random, 0.5),
         "decaying spectra": lambda random: _untrained(random, 1.0),
     }
-    found = []
+    found: list[Row] = []
     for null, case in cases.items():
         random = np.random.default_rng(seed)
         p = []
         for draw in range(draws):
             values, chosen = case(random)
             p.append(matched_test(values, chosen, LAYER, PERMUTATIONS, seed=draw).p)
-        found += [_row(null, level, np.array(p)) for level in LEVELS]
+        found += rows("layer-matched permutation (hubs)", null, np.array(p))
     return found
-
-
-def _row(null: str, level: float, p: np.ndarray) -> dict[str, Any]:
-    n, rate, z = len(p), float((p <= level).mean()), 1.959964
-    center, half = rate + z**2 / (2 * n), z * (rate * (1 - rate) / n + z**2 / (4 * n**2)) ** 0.5
-    low, high = (center - half) / (1 + z**2 / n), (center + half) / (1 + z**2 / n)
-    test = "layer-matched permutation (hubs)"
-    return {"test": test, "null": null, "level": level, "rate": rate, "low": low, "high": high, "n": n}
 
 
 def _labels(random: np.random.Generator) -> np.ndarray:

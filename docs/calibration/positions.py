@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 import headspan
+from docs.calibration.rows import LEVELS, Row, wilson
 from headspan.lenses.positions.overlap import (
     angle_variables,
     capture_variables,
@@ -24,8 +25,6 @@ from headspan.lenses.positions.overlap import (
 )
 from headspan.lenses.positions.spectra import RankRule, Variables, table_spectra
 
-Row = dict[str, Any]
-LEVELS = (0.05, 0.01, 0.001)
 D, WIDTH, N_HEADS, N_POSITIONS, N_TOKENS, D_MLP = 64, 24, 4, 48, 160, 96
 K, TABLES_EACH = 8, 20
 TABLE_TESTS = ("capture_p", "decile_mass_p", "table_corner_p", "top_kernel_p", "mean_cosine_p", "mean_capture_p")
@@ -106,12 +105,6 @@ def _row(test: str, null: str, level: float, by_model: list[np.ndarray]) -> Row:
         "high": high,
         "n": int(n),
     }
-
-
-def wilson(rate: float, n: float, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's 95 % interval of a rate seen in n independent tests."""
-    middle, half = rate + z**2 / (2 * n), z * np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
-    return float(max(0.0, middle - half) / (1 + z**2 / n)), float((middle + half) / (1 + z**2 / n))
 
 
 def normal(draw: torch.Generator) -> Matrix:

@@ -22,9 +22,9 @@ class Row(TypedDict):
     n: int
 
 
-def wilson(hits: int, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a rate."""
-    rate, z = hits / n, NORMAL_975
+def wilson(rate: float, n: float) -> tuple[float, float]:
+    """Wilson's 95 % interval of a rate seen in n independent tests."""
+    z = NORMAL_975
     center, half = rate + z**2 / (2 * n), z * (rate * (1 - rate) / n + z**2 / (4 * n**2)) ** 0.5
     return (center - half) / (1 + z**2 / n), (center + half) / (1 + z**2 / n)
 
@@ -34,6 +34,6 @@ def rows(test: str, null: str, p: np.ndarray, levels: tuple[float, ...] = LEVELS
     found: list[Row] = []
     for level in levels:
         hits, n = int((p <= level).sum()), int(p.size)
-        low, high = wilson(hits, n)
+        low, high = wilson(hits / n, n)
         found.append(Row(test=test, null=null, level=level, rate=hits / n, low=low, high=high, n=n))
     return found

@@ -1,4 +1,4 @@
-"""False positives of the two-way null on unrelated heads: isotropic, anisotropic, by layer, with depth, and hubs.
+"""False positives of affinity's three nulls on unrelated heads: isotropic, anisotropic, by layer, with depth, and hubs.
 
 Every head is drawn by itself, so that no two are related: W = G C^(1/2) with G standard normal. What differs is C, the
 covariance of the directions that a head uses.
@@ -11,11 +11,13 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from docs.calibration import Row, rates_of
-from headspan.statistics import two_way
+from docs.calibration.rows import Row, rows
+from headspan.statistics import reverse_order_p_values, two_way
+from headspan.subspaces.nulls import upper_tail
 
 LAYERS, HEADS, D_MODEL, D_HEAD = 8, 8, 128, 16
 PLACES = np.repeat(np.arange(LAYERS), HEADS)
+FORWARD = PLACES[:, None] < PLACES
 Scales = Callable[[torch.Generator], torch.Tensor]
 
 
@@ -54,6 +56,11 @@ def with_depth(_: torch.Generator) -> torch.Tensor:
     return torch.stack([_decay(0.7 * layer / (LAYERS - 1)) for layer in range(LAYERS)]).repeat_interleave(HEADS, 0)
 
 
+def against_depth(generator: torch.Generator) -> torch.Tensor:
+    """The same from the last layer to the first."""
+    return with_depth(generator).flip(0)
+
+
 def hubs(generator: torch.Generator) -> torch.Tensor:
     """Every eighth head uses the leading directions far more than the others: still unrelated, but not additive."""
     scale = isotropic(generator).clone()
@@ -61,27 +68,31 @@ def hubs(generator: torch.Generator) -> torch.Tensor:
     return scale
 
 
-NULLS: dict[str, Scales] = {
-    "own null": isotropic,
-    "decaying spectra": decaying,
-    "anisotropic, by layer": by_layer,
-    "anisotropy grows with depth": with_depth,
-    "strong hubs": hubs,
+NULLS: dict[str, tuple[Scales, Scales]] = {
+    "own null": (isotropic, isotropic),
+    "decaying spectra": (decaying, decaying),
+    "anisotropic, by layer": (by_layer, by_layer),
+    "anisotropy grows with depth": (with_depth, with_depth),
+    "anisotropy falls with depth in sources, grows in destinations": (against_depth, with_depth),
+    "strong hubs": (hubs, hubs),
 }
 
 
 def rates(seed: int, draws: int) -> list[Row]:
-    """How often unrelated pairs have p below each level; of about 3,600 pairs a draw."""
-    rows: list[Row] = []
-    for name, scales in NULLS.items():
+    """How often unrelated pairs have p at or below each level. Pairs of a model share heads: intervals are narrow."""
+    found: list[Row] = []
+    for name, (src, dst) in NULLS.items():
         generator = torch.Generator().manual_seed(seed)
-        found = []
+        p_values: dict[str, list[np.ndarray]] = {"two-way": [], "reverse": [], "haar": []}
         for _ in range(draws):
-            table = kernels(scales(generator), scales(generator), generator)
+            table = kernels(src(generator), dst(generator), generator)
             fit = two_way(table, PLACES, PLACES)
-            found.append(fit)
-        p = np.concatenate([each.p[~np.isnan(each.p)] for each in found])
-        rows += rates_of("affinity, two-way", name, p)
-        some = np.mean([(each.q < 0.05).any() for each in found])
-        rows[-1]["any_q"] = float(some)
-    return rows
+            p_values["two-way"].append(fit.p[~np.isnan(fit.p)])
+            grid = table.reshape(LAYERS, HEADS, LAYERS, HEADS)
+            reverse = reverse_order_p_values(grid, np.arange(LAYERS))
+            p_values["reverse"].append(reverse[~np.isnan(reverse)])
+            haar = upper_tail(torch.from_numpy(table[FORWARD]), D_HEAD, D_HEAD, D_MODEL)
+            p_values["haar"].append(haar.numpy())
+        for null, parts in p_values.items():
+            found += rows(f"affinity, {null} null", name, np.concatenate(parts))
+    return found

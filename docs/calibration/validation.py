@@ -5,25 +5,25 @@ Simulated tables of effects, and small untrained models that are run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from docs.calibration.rows import Row, rows
 from headspan.lenses.validate.contrast import contrasts, rankings
 from headspan.lenses.validate.selection import SCORES
 
-LEVELS = (0.05, 0.01, 0.001)
 PERMUTATIONS = 999
 LAYERS, HEADS = 3, 6
 TESTS = {"validate: strong over weak pairs": "ratio", "validate: rank correlation with effects": "spearman"}
 
 
-def rates(seed: int = 0, draws: int = 300) -> list[dict[str, Any]]:
+def rates(seed: int = 0, draws: int = 300) -> list[Row]:
     """Shares of p-values at or below each level, with 95 % Wilson intervals, under three nulls."""
     generator = np.random.default_rng(seed)
-    rows = []
+    rates_found: list[Row] = []
     for null, simulate, share in (
         ("own null", _independent, 1.0),
         ("source and target effects in scores and effects, heavy tails", _with_head_effects, 1.0),
@@ -31,8 +31,9 @@ def rates(seed: int = 0, draws: int = 300) -> list[dict[str, Any]]:
     ):
         found = [_p_values(simulate(generator), generator) for _ in range(max(int(share * draws), 1))]
         for test, name in TESTS.items():
-            rows += list(_rows(test, null, np.array([each[name] for each in found])))
-    return rows
+            p = np.array([each[name] for each in found])
+            rates_found += rows(test, null, p[~np.isnan(p)])
+    return rates_found
 
 
 def _p_values(effects: pd.DataFrame, generator: np.random.Generator) -> dict[str, float]:
@@ -92,14 +93,3 @@ def _untrained(generator: np.random.Generator) -> pd.DataFrame:
     model = open_runnable(AutoModelForCausalLM.from_config(config))
     blocks = chosen_blocks(affinity(model.heads(), pairings="OK"), 5, 1, HEADS, 0)
     return causal_effects(forward(model, torch.randint(50, (2, 12))), blocks, lambda step: None)
-
-
-def _rows(test: str, null: str, p_values: Any) -> Iterator[dict[str, Any]]:
-    from scipy.stats import binomtest
-
-    known = p_values[~np.isnan(p_values)]
-    for level in LEVELS:
-        hits = int((known <= level).sum())
-        interval = binomtest(hits, len(known)).proportion_ci(method="wilson")
-        row = {"test": test, "null": null, "level": level, "rate": hits / len(known)}
-        yield {**row, "low": float(interval.low), "high": float(interval.high), "n": len(known)}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-LEAST_KNOWN = 0.25
+LEAST_KNOWN = 0.1
 """Share of a model's tokens that its tokenizer knows at least."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -187,11 +187,10 @@ def open_runnable(
     module = load_module(checkpoint, stored, DTYPES[dtype], place)
     own, problem_text = (tokenizer, "") if tokenizer is not None else load_tokenizer(checkpoint)
     model = RunnableModel(checkpoint, stored, module, own, problem_text)
-    mismatch = None if own is None else _mismatch(own, model.n_tokens)
+    # A tokenizer that was given is the caller's choice.
+    mismatch = None if own is None or tokenizer is not None else _mismatch(own, model.n_tokens)
     if mismatch is None:
         return model
-    if tokenizer is not None:
-        raise ArgumentError(f"the tokenizer does not fit '{checkpoint.source}': {mismatch}; give the model's own")
     problem_text = f"the tokenizer beside the weights does not fit: {mismatch}"
     warnings.warn(f"'{checkpoint.source}' is run without tokenizer: {problem_text}", UnknownTokens, stacklevel=2)
     return replace(model, tokenizer=None, tokenizer_problem=problem_text)

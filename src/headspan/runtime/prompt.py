@@ -100,7 +100,7 @@ def _from_text(model: RunnableModel, text: str, special: bool) -> Prompt:
 def unknown_share(model: RunnableModel, ids: Sequence[int]) -> float:
     """Share of a text's tokens that stand for something the tokenizer does not know; special ones do not count."""
     tokenizer = model.tokenizer
-    unknown = None if tokenizer is None else tokenizer.unk_token_id
+    unknown = getattr(tokenizer, "unk_token_id", None)
     # In GPT-2's tokenizer the token for unknown text is also the one that ends it, and never stands for unknown text.
     if tokenizer is None or unknown is None or unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id):
         return 0.0

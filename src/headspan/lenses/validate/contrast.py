@@ -9,7 +9,8 @@ targets indifferent, whoever they are paired with. The rest is what this source 
 
 Null: which heads of two layers a score belongs to says nothing about the effect. Every group of sources and every group
 of targets is permuted, the same way in all blocks that it is in. Heads of untrained weights are exchangeable within a
-layer, so that the test is exact for them. p-values are two-sided, q over pairings and outcomes.
+layer, so that the test keeps its level for them, up to the effects that are estimated. p-values are two-sided, q over
+pairings and outcomes.
 """
 
 from __future__ import annotations

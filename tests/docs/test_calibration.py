@@ -1,0 +1,36 @@
+"""The page of false-positive rates: every topic is on it, and with another seed no p-value breaks its word."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+import pytest
+
+import docs.calibration
+from docs.make_calibration import DRAWS, PAGE
+
+TOPICS = {module.name for module in iter_modules(docs.calibration.__path__)} - {"rows"}
+
+
+def test_the_page_is_made_of_every_topic() -> None:
+    assert set(DRAWS) == TOPICS
+
+
+def test_the_page_shows_an_own_null_of_every_test_within_twice_its_level() -> None:
+    lines = [line.split("|")[1:-1] for line in PAGE.read_text().splitlines() if "| own null |" in line]
+    assert len(lines) > 20
+    for test, _, _, *cells in lines:
+        for level, cell in zip((0.05, 0.01, 0.001), cells, strict=True):
+            low = float(cell.split("[")[1].split(",")[0])
+            assert low <= 2 * level, (test, cell)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topic", sorted(TOPICS))
+def test_no_p_value_breaks_its_word_under_its_own_null(topic: str) -> None:
+    """A third of the page's draws. About a hundred rates: one may lie above its level by chance, none above twice."""
+    found = import_module(f"docs.calibration.{topic}").rates(1, max(DRAWS[topic] // 3, 5))
+    own = [row for row in found if row["null"] == "own null"]
+    assert own
+    assert [row for row in own if row["low"] > 2 * row["level"]] == []

@@ -123,7 +123,7 @@ def test_tables_name_the_null_and_the_expected_score(stories: Path) -> None:
     shown = run("affinity", str(stories), "--top", "2", "--robustness")
     plain = " ".join(shown.split())
     assert "expected (reverse)" in plain
-    assert "1 for random subspaces" in plain
+    assert ", random 1; q < 0.05 in 0 of 640 pairs" in plain
     assert "Null: reverse; the two-way null needs 3 layers, 1,000 pairs of different layers and 32 partners" in plain
     assert "Hubs" in shown
     assert "RMSNorm, which keeps the mean" in shown.replace("\n", " ")

@@ -87,9 +87,8 @@ def _pairs(result: Result, pairing: str, metric: str, top: int) -> Rows:
     if f"{metric}_mean_low" in node and node[f"{metric}_mean_low"].notnull():
         interval = f" (95 % {float(node[f'{metric}_mean_low']):.4g} to {float(node[f'{metric}_mean_high']):.4g})"
     title = (
-        f"{pairing}, {LONG_NAMES[metric]}: {int(node[f'{metric}_n_pairs']):,} pairs, "
-        f"mean {number['mean']:.4g}{interval}, {number['mean_null']:.4g} for random subspaces"
-        f"{_standing(node, metric)}"
+        f"{pairing}, {LONG_NAMES[metric]}: mean {number['mean']:.4g}{interval}, random {number['mean_null']:.4g}; "
+        f"{_standing(node, metric)}{int(node[f'{metric}_n_pairs']):,} pairs"
     )
     rows = [
         (
@@ -108,13 +107,12 @@ def _pairs(result: Result, pairing: str, metric: str, top: int) -> Rows:
 
 
 def _standing(node: Any, metric: str) -> str:
-    """How many pairs stand out under the null that is shown, and how many in reverse order do."""
+    """How many pairs have q < 0.05 under the null that is shown, and how many in reverse order do."""
     if f"{metric}_n_significant" not in node:
         return ""
     count, backward = int(node[f"{metric}_n_significant"][0]), float(node[f"{metric}_n_significant_reverse"])
-    first = str(node["null"].values[0])
-    known = first == TWO_WAY and backward == backward
-    return f"; {count:,} with q < 0.05 ({first})" + (f", {backward:,.0f} in reverse order" if known else "")
+    known = str(node["null"].values[0]) == TWO_WAY and backward == backward
+    return f"q < 0.05 in {count:,}{f' ({backward:,.0f} in reverse order)' if known else ''} of "
 
 
 def _made(result: Result) -> Iterator[str]:

@@ -14,14 +14,14 @@ from docs.calibration.rows import Row
 
 PAGE = Path(__file__).parent / "mathematics" / "calibration.md"
 DRAWS = {
-    "two_way": 40,
-    "composition_score": 20000,
-    "direction": 400,
-    "spikes": 4000,
+    "two_way": 80,
+    "composition_score": 400000,
+    "direction": 3000,
+    "spikes": 30000,
     "positions": 25,
-    "changes": 40,
+    "changes": 25,
     "attention_cosines": 400,
-    "tables": 400,
+    "tables": 120,
     "validation": 300,
     "matched": 2000,
     "change_points": 200,

@@ -24,9 +24,10 @@ DRAWS = {
     "tables": 120,
     "validation": 300,
     "matched": 2000,
-    "change_points": 200,
+    "change_points": 4000,
 }
 """Topics in the order of the page, and how much is drawn for each."""
+LEVELS = (0.05, 0.01, 0.001, 0.0001)
 INTRODUCTION = """# Calibration
 
 How often does a p-value of headspan fall at or below .05, .01 and .001 where there is nothing to find? A test that
@@ -40,8 +41,8 @@ In brackets: the 95 % interval (Wilson). Tests of one model are often not indepe
 narrow. **Bold**: the interval lies above the level. Written by `make calibration` (seed 0); a slow test repeats it with
 another seed and holds what an own null gives to its level.
 
-| test | null | n | at .05 | at .01 | at .001 |
-|---|---|---|---|---|---|
+| test | null | n | at .05 | at .01 | at .001 | at .0001 |
+|---|---|---|---|---|---|---|
 """
 
 
@@ -49,14 +50,14 @@ def table_rows(found: list[Row]) -> list[str]:
     """A line of the page for every test and null."""
     lines = []
     for (test, null), group in groupby(found, key=lambda row: (row["test"], row["null"])):
-        cells = list(group)
-        numbers = " | ".join(_cell(row) for row in cells)
-        lines.append(f"| {test} | {null} | {cells[0]['n']:,} | {numbers} |")
+        cells = {row["level"]: row for row in group}
+        numbers = " | ".join(_cell(cells[level]) if level in cells else "" for level in LEVELS)
+        lines.append(f"| {test} | {null} | {next(iter(cells.values()))['n']:,} | {numbers} |")
     return lines
 
 
 def _cell(row: Row) -> str:
-    text = f"{row['rate']:.3g} [{row['low']:.2g}, {row['high']:.2g}]"
+    text = f"{row['rate']:.3g} [{round(row['low'], 7):.2g}, {row['high']:.2g}]"
     return f"**{text}**" if row["low"] > row["level"] else text
 
 

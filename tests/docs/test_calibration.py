@@ -21,7 +21,7 @@ def test_the_page_shows_an_own_null_of_every_test_within_twice_its_level() -> No
     lines = [line.split("|")[1:-1] for line in PAGE.read_text().splitlines() if "| own null |" in line]
     assert len(lines) > 20
     for test, _, _, *cells in lines:
-        for level, cell in zip((0.05, 0.01, 0.001), cells, strict=True):
+        for level, cell in zip((0.05, 0.01, 0.001), cells[:3], strict=True):
             low = float(cell.split("[")[1].split(",")[0])
             assert low <= 2 * level, (test, cell)
 

@@ -30,6 +30,10 @@ from headspan.errors import ArgumentError
 from headspan.threads import one_thread
 
 
+AT_A_TIME = 256
+"""Draws of a product that are held at a time."""
+
+
 def _check(draws: int, *sides: int) -> None:
     if min(sides) < 1 or draws < 1:
         raise ArgumentError(f"draws and sides need to be at least 1, found {draws} draws of sides {sides}")
@@ -91,10 +95,12 @@ def random_product_singular_values(m: int, n: int, r: int, draws: int, seed: int
     Bartlett (1933), On the theory of statistical regression.
     """
     _check(draws, m, n, r)
-    generator = np.random.default_rng((seed, m, n, r))
-    R_A, R_B = (torch.as_tensor(_triangular(generator, d, r, draws)) for d in (m, n))
-    values: Tensor = torch.linalg.svdvals(R_A @ R_B.mT)
-    return values
+    generator, parts = np.random.default_rng((seed, m, n, r)), []
+    for start in range(0, draws, AT_A_TIME):
+        count = min(AT_A_TIME, draws - start)
+        R_A, R_B = (torch.as_tensor(_triangular(generator, d, r, count)) for d in (m, n))
+        parts.append(torch.linalg.svdvals(R_A @ R_B.mT))
+    return torch.cat(parts)
 
 
 def _triangular(random: np.random.Generator, d: int, r: int, draws: int) -> np.ndarray:

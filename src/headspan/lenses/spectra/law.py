@@ -41,7 +41,7 @@ DRAWS = ((128, 256), (512, 64), (1024, 32))
 FEW_DRAWS = 16
 LEVEL = 0.01
 """A singular value is a spike if even the largest of a random matrix reaches it with a probability below this."""
-LARGEST_SMALL, LARGEST_DRAWS = 32, ((32, 4000), (64, 2000), (128, 1000))
+LARGEST_SMALL, LARGEST_DRAWS = 32, ((32, 16_000), (64, 4000), (128, 1000))
 """Singular values up to which a plain matrix is small; draws of the largest one, by the number of singular values."""
 POWERS, TW_SKEWNESS = (0.05, 1.0), 0.29346452408
 TAIL_DRAWS = 4

@@ -29,7 +29,6 @@ from torch import Tensor
 from headspan.errors import ArgumentError
 from headspan.threads import one_thread
 
-
 AT_A_TIME = 256
 """Draws of a product that are held at a time."""
 

@@ -14,7 +14,6 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import OptimizeWarning, curve_fit
 from scipy.special import expit
 
 from headspan.statistics.intervals import quantile_interval
@@ -66,6 +65,8 @@ def _guess(t: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _step_fit(t: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray | None:
     """Parameters a, b, tau, log w; None where least squares does not settle or the step lies outside the data."""
+    from scipy.optimize import OptimizeWarning, curve_fit
+
     span = t[-1] - t[0]
     narrowest = np.log(np.diff(t).min() / 8)
     try:

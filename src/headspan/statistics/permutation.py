@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from headspan.statistics.intervals import quantile_interval
 
@@ -128,8 +127,15 @@ def direction_test(scores: Array, layers: Layers, permutations: int = 9999, seed
         difference=observed,
         p_value=p,
         smallest_p=smallest,
-        ks_distance=float(stats.ks_2samp(forward, backward).statistic) if forward.size and backward.size else np.nan,
+        ks_distance=_ks_distance(forward, backward) if forward.size and backward.size else np.nan,
     )
+
+
+def _ks_distance(first: Array, second: Array) -> float:
+    """Largest difference of two empirical distribution functions."""
+    at = np.concatenate([first, second])
+    shares = [np.searchsorted(np.sort(sample), at, side="right") / len(sample) for sample in (first, second)]
+    return float(np.abs(shares[0] - shares[1]).max())
 
 
 def q_values(p_values: Array) -> Array:
@@ -140,7 +146,11 @@ def q_values(p_values: Array) -> Array:
     adjusted = np.full(p_values.shape, np.nan)
     known = ~np.isnan(p_values)
     if known.any():
-        adjusted[known] = stats.false_discovery_control(p_values[known], method="bh")
+        p = p_values[known]
+        order, found = np.argsort(p, kind="stable"), np.empty(len(p))
+        raised = p[order] * (len(p) / np.arange(1, len(p) + 1))
+        found[order] = np.minimum(np.minimum.accumulate(raised[::-1])[::-1], 1.0)
+        adjusted[known] = found
     return adjusted
 
 
@@ -151,7 +161,9 @@ TIE = 1e-12
 
 def standard_ranks(values: Array) -> Array:
     """Ranks along the last axis with mean 0 and variance 1, ties sharing their mean rank; NaN where all are equal."""
-    ranks = stats.rankdata(values, axis=-1)
+    from scipy.stats import rankdata
+
+    ranks = rankdata(values, axis=-1)
     spread = ranks.std(axis=-1, keepdims=True)
     standard: Array = (ranks - ranks.mean(axis=-1, keepdims=True)) / np.where(spread > 0, spread, np.nan)
     return standard

@@ -31,15 +31,19 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float
-from scipy import interpolate, special, stats
+from scipy import special
 from torch import Tensor
 
 from headspan.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from scipy.interpolate import CubicSpline
 
 Array = npt.NDArray[np.float64]
 Values = Array | float
@@ -163,15 +167,17 @@ _SERIES = (1.0, -41 / 72, 9241 / 10368, -5075225 / 2239488)
 
 
 @cache
-def _spline() -> interpolate.CubicSpline:
+def _spline() -> CubicSpline:
     """log(1 - F_1) on the grid."""
+    from scipy.interpolate import CubicSpline
+
     grid = np.arange(_LOWEST, _HIGHEST + _STEP / 2, _STEP)
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     x, root = (nodes + 1) * _REACH / 2, np.sqrt(weights * _REACH / 2)
     kernel = special.airy(x[:, None] + x + grid[:, None, None])[0] * root[:, None] * root
     eigenvalues = np.linalg.eigvalsh(kernel)
     upper = -np.expm1(np.log1p(-np.minimum(eigenvalues, 1 - 1e-16)).sum(-1))
-    return interpolate.CubicSpline(grid, np.log(upper))
+    return CubicSpline(grid, np.log(upper))
 
 
 def tw_log_upper_tail(s: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -235,7 +241,7 @@ def kl_from_normal(values: Array, width: int, mean: float, variance: float) -> f
     if variance == 0:
         return np.nan
     edges = np.linspace(0.0, width, KL_BINS + 1)
-    normal = np.diff(stats.norm.cdf(edges, loc=mean, scale=variance**0.5))
+    normal = np.diff(special.ndtr((edges - mean) / variance**0.5))
     observed = np.histogram(values, bins=edges)[0] / values.size
     inside = normal > 0
     return float(np.sum(normal[inside] * np.log(normal[inside] / np.maximum(observed[inside], KL_FLOOR))))

@@ -77,6 +77,7 @@ def test_the_example_lens_is_a_function_of_headspan(installed: Path) -> None:
     assert "['head', 'score', 'expected', 'z', 'p'] Independent random subspaces" in told
 
 
+@pytest.mark.slow
 def test_the_example_lens_is_in_the_report(installed: Path) -> None:
     with_echo(installed, "-m", "headspan", "report", "demo", "-o", "echo.html", "--fresh")
     page = (installed / "echo.html").read_text()
@@ -84,6 +85,7 @@ def test_the_example_lens_is_in_the_report(installed: Path) -> None:
     assert '"title":"Echo","column":"echo.echo"' in page
 
 
+@pytest.mark.slow
 def test_the_example_lens_is_swept(installed: Path) -> None:
     with_echo(installed, "-m", "headspan", "sweep", "demo", "-o", "store", "--lenses", "echo", "--quiet")
     code = "from headspan.sweeps import open_store; print(open_store('store')['demo/echo'].echo.sizes['head'])"

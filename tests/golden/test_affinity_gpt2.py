@@ -88,6 +88,7 @@ def test_the_two_way_null_gives_the_reference_pages_numbers(result: Result, pair
     np.testing.assert_allclose(first[["score", "expected", "z"]].astype(float), best[2:], atol=0.051)
 
 
+@pytest.mark.slow
 def test_the_kernel_survives_folding_and_the_composition_score_does_not(heads: Heads) -> None:
     found = fold_robustness(heads)
     kernel, score = (found["top_overlap"].sel(metric=metric) for metric in ("projection_kernel", "composition_score"))

@@ -24,6 +24,7 @@ def result(heads: headspan.Heads) -> headspan.Result:
     return headspan.similarity(heads, across_layers=False, maps=False)
 
 
+@pytest.mark.slow
 def test_scipy_agrees_on_every_distance_within_a_layer(heads: headspan.Heads, result: headspan.Result) -> None:
     for place, layer in enumerate(heads.layers):
         block = heads.layer(layer, ("Q", "K"))

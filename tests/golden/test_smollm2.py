@@ -13,7 +13,7 @@ from headspan.lenses.affinity.wiring import edges
 from headspan.result import Result
 from headspan.statistics import two_way
 
-pytestmark = pytest.mark.xdist_group("smollm2")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("smollm2")]
 
 
 @pytest.fixture(scope="module")

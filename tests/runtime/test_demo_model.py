@@ -108,6 +108,7 @@ def test_no_file_names_a_place_on_the_machine_that_made_it() -> None:
             assert place not in content, (file.name, place)
 
 
+@pytest.mark.slow
 def test_retraining_is_deterministic(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for output in (first, second):

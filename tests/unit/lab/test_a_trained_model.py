@@ -96,6 +96,7 @@ def test_every_experiment_was_possible(studied: xr.DataTree) -> None:
     assert float(rise.sel(space="bottom", site="L0 V")) < float(rise.sel(space="medium", site="L0 V"))
 
 
+@pytest.mark.slow
 def test_one_layer_never_learns_it() -> None:
     recipe = preset("smoke").with_settings(layers=1, steps=1_500, cooldown=0, track_every=500, sharpness_every=0)
     assert max(float(row["ood_accuracy"]) for row in train(recipe).rows) < 0.15
@@ -258,6 +259,7 @@ def test_what_is_counted_may_grow_along_a_run() -> None:
     assert joined["rank"].values.tolist() == [[3], [5]]
 
 
+@pytest.mark.slow
 def test_lenses_follow_the_run_along_its_checkpoints(trained: Run, tmp_path: Path) -> None:
     kept = trained.folder.checkpoints()
     chosen = {step: kept[step] for step in (0, 2_400)}

@@ -66,6 +66,7 @@ def test_a_report_of_a_run_that_learned_nothing_says_so(tmp_path: Path) -> None:
     assert page.count("<html") == 1
 
 
+@pytest.mark.slow
 def test_lenses_follow_a_run_unless_told_not_to(tmp_path: Path) -> None:
     options = ("--preset", "smoke", "--steps", 8, "--json", *TINY, "--set", "lenses_every=8")
     document = json.loads(run("copying", "-o", tmp_path / "run", *options))

@@ -127,8 +127,9 @@ def test_memory_is_that_of_a_step_and_not_of_the_series(tmp_path: Path) -> None:
     a_step = 2 * 8 * LARGE
     peak(tmp_path, 2, 1)  # loads what is loaded once
     few, many = peak(tmp_path, 5, 1), peak(tmp_path, 15, 1)
-    assert many < 1.2 * few
-    assert many < 4 * a_step
+    # Chunks are compressed in threads: how many steps these hold at once depends on how busy the machine is.
+    assert many < few + 2 * a_step
+    assert many < 6 * a_step
     # The same measure sees a whole series where the budget allows one.
     assert peak(tmp_path, 15, 10**9) > 15 * a_step
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import xarray as xr
 
 from docs.calibration.rows import Row, rows
 from headspan.lenses.attention.few_shot import within_shots
+from headspan.lenses.attention.shots import ShotTokens
+from headspan.runtime.prompt import Prompt
 from headspan.statistics import mantel
 from headspan.sweeps.course.wiring import tail_q
 
@@ -46,8 +45,8 @@ def _shots(random: np.random.Generator, noisy: float) -> np.ndarray:
     apart = place[:, None] - place
     logits = -apart / random.uniform(3, 30, size=(N_HEADS, 1, 1)) + noisy * random.normal(size=(N_HEADS, 1, TOKENS))
     raised = np.where(apart >= 0, np.exp(logits), 0.0)
-    tokens: Any = SimpleNamespace(shot=shot, starts=tuple(int(start) for start in starts))
-    return within_shots(raised / raised.sum(-1, keepdims=True), tokens).p
+    prompt = Prompt(tuple(range(TOKENS)), ("",) * TOKENS, (False,) * TOKENS)
+    return within_shots(raised / raised.sum(-1, keepdims=True), ShotTokens(prompt, shot, shot, shot)).p
 
 
 def rates(seed: int, draws: int) -> list[Row]:

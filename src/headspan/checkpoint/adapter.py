@@ -98,6 +98,9 @@ class MergedAdapter:
             tensors[name] = self._merge(tensors[name], [parts[part] for part in change.parts], change.scale)
         return tensors
 
+    def roundoff(self, name: str) -> float:
+        return self.base.roundoff(name)
+
     def content_hash(self) -> str:
         both = f"{self.base.content_hash()} {self.adapter.content_hash()}"
         return f"sha256-of-base-and-adapter:{hashlib.sha256(both.encode()).hexdigest()}"

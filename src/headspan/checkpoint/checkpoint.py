@@ -173,7 +173,7 @@ class Summary:
     n_parameters: int
     n_tensors: int
     dtypes: dict[str, int]
-    """Dtype -> number of tensors stored in it, most frequent first."""
+    """Dtype or packing -> number of tensors stored in it, most frequent first."""
     bytes_on_disk: int | None
     bytes_transferred: int | None
     """Read from the Hub for this; None for a model on this machine."""
@@ -196,7 +196,7 @@ def summary(checkpoint: Checkpoint) -> Summary:
         family=checkpoint.family,
         n_parameters=sum(info.n_items for info in infos),
         n_tensors=len(infos),
-        dtypes=dict(Counter(info.dtype for info in infos).most_common()),
+        dtypes=dict(Counter(info.stored_as for info in infos).most_common()),
         bytes_on_disk=checkpoint.store.bytes_on_disk,
         bytes_transferred=checkpoint.store.bytes_transferred,
         packing=checkpoint.packing,

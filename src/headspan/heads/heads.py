@@ -313,8 +313,7 @@ class Heads:
 
     def rank_rule(self, tolerance: float | None) -> float | str:
         """How ranks are decided, for provenance: the tolerance, or the format whose noise does."""
-        stored = str(self.reader.stored_dtype).removeprefix("torch.")
-        return f"noise of {stored}" if tolerance is None else tolerance
+        return f"noise of {self.reader.stored_as}" if tolerance is None else tolerance
 
     def _projections(self, roles: Sequence[Role]) -> dict[Role, Projection]:
         return {role: self.stack.projections[role] for role in roles}
@@ -333,6 +332,6 @@ class Heads:
             "stack": self.stack.name,
             "fold": fold_label(self.fold, self.center),
             "dtype": str(self.dtype).removeprefix("torch."),
-            "stored_dtype": str(self.reader.stored_dtype).removeprefix("torch."),
+            "stored_dtype": self.reader.stored_as,
             "headspan_version": __version__,
         }

@@ -6,7 +6,8 @@ What can be asked of it is checked first; anything else is refused with what the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from headspan.checkpoint import Checkpoint, StoredStack
 from headspan.checkpoint.families import HeadNorm, Linear, Norm
+from headspan.checkpoint.formats.tensors import TensorInfo
 from headspan.checkpoint.stored_stack import stored_shape
 from headspan.dims import ROLES, Fold, Role
 from headspan.errors import ArgumentError, CheckpointError
@@ -61,9 +63,16 @@ class WeightReader:
         return stored_dtype(self.stored)
 
     def roundoff(self, linear: Linear) -> float:
-        """The unit roundoff of a stored matrix as it is read: of its own dtype, or of the one wanted if coarser."""
-        own: torch.dtype = getattr(torch, self.stored.names.require(linear.weight).dtype)
-        return max(unit_roundoff(own), unit_roundoff(self.dtype))
+        """The relative error of a stored matrix as it is read: of its packing, its dtype or the one wanted."""
+        info = self.stored.names.require(linear.weight)
+        own: torch.dtype = getattr(torch, info.dtype)
+        return max(self.checkpoint.store.roundoff(info.name), unit_roundoff(own), unit_roundoff(self.dtype))
+
+    @property
+    def stored_as(self) -> str:
+        """How the attention weights are stored, in words; the most frequent way where there are several."""
+        ways = Counter(info.stored_as for info in attention_infos(self.stored))
+        return ways.most_common(1)[0][0]
 
     def convert(self, tensor: Tensor) -> Tensor:
         """`tensor` on the wanted device in the wanted dtype; itself where it is that already."""
@@ -135,11 +144,15 @@ class WeightReader:
         return [self.convert(tensors[name]) for name in shapes]
 
 
+def attention_infos(stored: StoredStack) -> Iterator[TensorInfo]:
+    """The stored query matrices, then those of keys, values and outputs."""
+    weights = (stored.role_linear(role, layer).weight for role in ROLES for layer in range(stored.stack.n_layers))
+    return (stored.names.infos[found] for found in map(stored.names.find, weights) if found is not None)
+
+
 def stored_dtype(stored: StoredStack) -> torch.dtype:
-    """The dtype of the attention weights in the file."""
-    names = (stored.role_linear("Q", layer).weight for layer in range(stored.stack.n_layers))
-    found = next(filter(None, map(stored.names.find, names)))
-    dtype: torch.dtype = getattr(torch, stored.names.infos[found].dtype)
+    """The dtype that the attention weights are read in."""
+    dtype: torch.dtype = getattr(torch, next(attention_infos(stored)).dtype)
     return dtype
 
 

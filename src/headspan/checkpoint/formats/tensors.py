@@ -48,13 +48,34 @@ READABLE: frozenset[str] = frozenset({"float64", "float32", "float16", "bfloat16
 
 
 @dataclass(frozen=True)
+class Packing:
+    """How numbers are stored that share scales or code books: the scheme, bits of a number, numbers of a group."""
+
+    scheme: str
+    """As its format calls it: Q4_1, GPTQ, nf4, fp8 e4m3."""
+    bits: float
+    """Bits of one number, without the scales."""
+    group: str | None = None
+    """Which numbers share a scale, such as "32" or "128 x 128"; None where all of a tensor do."""
+
+    def __str__(self) -> str:
+        return f"{self.scheme} ({self.bits:g} bits" + ("" if self.group is None else f", groups of {self.group}") + ")"
+
+
+@dataclass(frozen=True)
 class TensorInfo:
-    """Name, dtype and shape of a stored tensor, and the file (or other place) that holds it."""
+    """Name, dtype and shape of a tensor as it is read, the file (or other place) that holds it, its packing."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     place: str
+    packing: Packing | None = None
+
+    @property
+    def stored_as(self) -> str:
+        """The packing in words, or the dtype of plain numbers."""
+        return self.dtype if self.packing is None else str(self.packing)
 
     @property
     def n_items(self) -> int:
@@ -100,7 +121,10 @@ class TensorStore(Protocol):
         """What has been read from another machine so far; None where the weights are on this one."""
 
     def read(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Contents of the named tensors, in their stored dtype; nothing else is kept in memory."""
+        """Contents of the named tensors, in the dtype of their info; nothing else is kept in memory."""
+
+    def roundoff(self, name: str) -> float:
+        """Error that packing left in an entry of a tensor, over the rms of its entries; 0 for plain numbers."""
 
     def content_hash(self) -> str:
         """A label of the weights' content, prefixed with how it was made (`sha256:...`)."""
@@ -135,6 +159,9 @@ class InMemory:
 
     def read(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
         return {name: self.tensors[name] for name in names}
+
+    def roundoff(self, name: str) -> float:
+        return 0.0
 
     def content_hash(self) -> str:
         """Hash of names, shapes and bytes now; the tensors may change between two calls, so it is not kept."""

@@ -205,6 +205,9 @@ class SyntheticStore:
             rows = matrix[start : start + change.count]
             rows.mul_((1 - change.share) ** 0.5).add_(directions, alpha=change.share**0.5)
 
+    def roundoff(self, name: str) -> float:
+        return 0.0
+
     def content_hash(self) -> str:
         """A label of the content: it follows from the tensors' names and shapes, the planted pairs and the seed."""
         facts = (RECIPE, self.seed, [str(pair) for pair in self.planted], sorted(map(repr, self.infos.values())))

@@ -15,6 +15,7 @@ from headspan.lenses.drift import drift as drift
 from headspan.lenses.files import load as load
 from headspan.lenses.gaussian import gaussian as gaussian
 from headspan.lenses.intervene import intervene as intervene
+from headspan.lenses.mixing import mixing as mixing
 from headspan.lenses.model import Model as Model
 from headspan.lenses.model import open_model as open
 from headspan.lenses.overview import table as table

@@ -142,7 +142,7 @@ def _option(name: str, declared: Command, default: Any) -> Parameter:
         return _shared("prompt", shared.PROMPT["prompt"])
     option = declared.options.get(name) or shared.SHARED[name]
     if isinstance(default, tuple | list):
-        default = ",".join(default)
+        default = ",".join(map(str, default))
     return _parameter(name, shared.annotated(name, option, default), default)
 
 

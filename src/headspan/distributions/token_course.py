@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.distributions.attention import AttentionWeights, layer_states, random_layers
-from headspan.distributions.estimates import log_determinant_bias
+from headspan.distributions.estimates import information_estimate, log_determinant_bias
 from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces import orthonormal_basis
 from headspan.subspaces.rank import require_finite
@@ -66,7 +66,9 @@ def mean_distance(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
 def token_rank(X: Float[Tensor, "*batch n d"]) -> Float[Tensor, "*batch"]:
     """Effective rank of the tokens; in [1, min(n, d)], 1 where all are multiples of one, NaN if all are 0."""
     require_finite(X, "tokens")
-    energy = torch.linalg.svdvals(X.double()).square()
+    # Energies, not singular values, are wanted, so that a Gram matrix loses no digits of them.
+    X = X.double() if X.shape[-2] <= X.shape[-1] else X.double().mT
+    energy = torch.linalg.eigvalsh(X @ X.mT).clamp(min=0)
     whole = energy.sum(-1, keepdim=True)
     rank: Tensor = torch.special.entr(energy / torch.where(whole > 0, whole, torch.nan)).sum(-1).exp()
     return rank
@@ -117,6 +119,45 @@ def information_by_distance(X: Float[Tensor, "samples n d"]) -> Float[Tensor, " 
         sum(sampled_information(X[:, i], X[:, i + gap]) for i in range(n - gap)) / (n - gap) for gap in range(1, n)
     ]
     return torch.tensor(means, dtype=torch.float64)
+
+
+COMPONENTS = 16
+PER_SAMPLE = 20
+"""Samples wanted for every component of both sides."""
+SKETCHED = 256
+
+
+def leading_components(reads: Float[Tensor, "sequence position d"]) -> Float[Tensor, "sequence position k"]:
+    """The reads on their first principal axes: 16, or as many as the number of samples supports.
+
+    Beyond SKETCHED samples and dimensions the axes are those of a sketch of the reads, improved by two passes over
+    them (Halko, Martinsson and Tropp 2011).
+    """
+    flat = reads.double().flatten(0, 1)
+    k = max(1, min(COMPONENTS, len(flat) // (2 * PER_SAMPLE), flat.shape[1]))
+    centered = flat - flat.mean(0)
+    if min(centered.shape) > SKETCHED:
+        sketch = torch.randn(flat.shape[1], 4 * k, generator=torch.Generator().manual_seed(0), dtype=flat.dtype)
+        for _ in range(2):
+            sketch = torch.linalg.qr(centered.mT @ (centered @ sketch.to(flat)))[0]
+        vectors = sketch @ torch.linalg.svd(centered @ sketch, full_matrices=False).Vh.mT[:, :k]
+    else:
+        vectors = torch.linalg.svd(centered, full_matrices=False).Vh.mT[:, :k]
+    return (centered @ vectors).reshape(*reads.shape[:2], k)
+
+
+def information_at(
+    components: Float[Tensor, "sequence position k"], distance: int, related: bool = True
+) -> Float[Tensor, ""]:
+    """Nats between tokens so far apart, corrected for bias.
+
+    The null, had with `related=False`, is that of tokens of different sequences, which have only their places in
+    common. The leading components are linear maps of the tokens and can only lose information: a lower bound.
+    """
+    x, y = components[:, distance:], components[:, : components.shape[1] - distance]
+    if not related:
+        y = y.roll(1, dims=0)
+    return information_estimate(x.flatten(0, 1), y.flatten(0, 1))
 
 
 @dataclass(frozen=True)

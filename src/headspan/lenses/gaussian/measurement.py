@@ -16,12 +16,11 @@ import torch
 import xarray as xr
 
 from headspan.dims import HEAD, LAYER
+from headspan.distributions.token_course import information_at, leading_components
 from headspan.heads import Heads
 from headspan.heads.logits import queries_or_keys
 from headspan.lenses.gaussian.entropy import (
     bilinear_form,
-    information_at,
-    leading_components,
     row_entropies,
     uniform_entropy,
 )

@@ -18,6 +18,7 @@ from headspan.heads import Heads
 from headspan.heads.embeddings import first_read
 from headspan.heads.logits import projection_obstacle
 from headspan.runtime import RunnableModel, forward
+from headspan.runtime.prompt import random_tokens, sampled_tokens
 
 AT_ONCE = 8
 """Sequences per run of the model."""
@@ -42,37 +43,11 @@ def sampled_reads(
     if obstacle is not None:
         raise UnsupportedModel(f"logits cannot be predicted: {obstacle}")
     if isinstance(running, RunnableModel):
-        tokens, words = _tokens(running, text, sequences, length, seed)
+        tokens, words = sampled_tokens(running, text, sequences, length, seed)
         return _run(running, heads, tokens, words)
     if text is not None:
         raise UnsupportedModel(f"a text needs a model that can be run, and this one cannot: {running}")
     return _from_tables(heads, sequences, length, seed, running)
-
-
-def _tokens(
-    model: RunnableModel, text: str | None, sequences: int, length: int, seed: int
-) -> tuple[Int[Tensor, "sequence position"], str]:
-    limit = model.max_context
-    if limit is not None and length > limit:
-        raise ArgumentError(f"sequences of {length} tokens exceed the model's context of {limit}; ask for shorter ones")
-    if text is None:
-        return _drawn(model.n_tokens, sequences, length, seed), "random tokens"
-    if model.tokenizer is None:
-        raise ArgumentError(f"{model.tokenizer_problem}; leave the text out to use random tokens")
-    ids = model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    windows = len(ids) // length
-    if windows < 4:
-        raise ArgumentError(
-            f"the text has {len(ids)} tokens, {windows} windows of {length}; needed at least 4: give a longer text, or "
-            "shorter windows"
-        )
-    whole = torch.tensor(ids[: windows * length]).reshape(windows, length)
-    generator = torch.Generator().manual_seed(seed)
-    return whole[torch.randperm(windows, generator=generator)[:sequences]], "a text"
-
-
-def _drawn(n_tokens: int, sequences: int, length: int, seed: int) -> Int[Tensor, "sequence position"]:
-    return torch.randint(n_tokens, (sequences, length), generator=torch.Generator().manual_seed(seed))
 
 
 def _run(model: RunnableModel, heads: Heads, tokens: Int[Tensor, "sequence position"], words: str) -> Reads:
@@ -107,7 +82,7 @@ def _from_tables(heads: Heads, sequences: int, length: int, seed: int, reason: s
     if obstacle is not None:
         raise UnsupportedModel(f"the model is not run ({reason}), nor can layer 0 be read from tables: {obstacle}")
     W_E = heads.table("W_E")
-    tokens = W_E[_drawn(len(W_E), sequences, length, seed)].double()
+    tokens = W_E[random_tokens(len(W_E), sequences, length, seed)].double()
     places = (
         torch.zeros_like(tokens) if heads.stack.position_table is None else _places(heads, length).expand_as(tokens)
     )

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 import headspan
 from headspan.cli.main import app
 from headspan.distributions import score_moments
+from headspan.distributions.token_course import information_at, leading_components
 from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.logits import queries_or_keys
 from headspan.lenses.gaussian import gaussian, measurement
-from headspan.lenses.gaussian.entropy import information_at, leading_components
 from headspan.lenses.gaussian.pairs import QueriesAndKeys, fitted
 from headspan.lenses.gaussian.prediction import explained, size_ratio, slope
 from headspan.lenses.gaussian.schema import PAIRS

@@ -20,6 +20,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "affinity": {"draws": 10},
     "similarity": {"samples": 5},
     "gaussian": {"sequences": 8, "length": 16},
+    "mixing": {"sequences": 4, "length": 12, "draws": 2},
     "validate": {"count": 1, "length": 10, "strong": 1, "random": 1, "group": 3, "permutations": 99},
     "detect": {"length": 12, "batch": 2},
     "drift": {"draws": 3},

@@ -9,14 +9,14 @@ many streams as there are settings go through a layer together, so that its weig
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from headspan.dims import ROLES, Role
-from headspan.errors import UnsupportedModel
+from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.logits import relative_rotation
 from headspan.heads.norms import HeadNormWeights, NormWeights, without_mean
@@ -48,7 +48,7 @@ class Layer:
         for role, W in self.weights.items():
             rms = W.square().mean((-2, -1), keepdim=True).sqrt()
             drawn[role] = torch.randn(W.shape, generator=generator, dtype=W.dtype).to(W.device) * rms
-        return Layer(**{**self.__dict__, "weights": drawn})
+        return replace(self, weights=drawn)
 
 
 def read_layer(heads: Heads, layer: int, length: int, biases: bool) -> Layer:
@@ -89,11 +89,16 @@ def obstacle(heads: Heads) -> str | None:
     return None
 
 
-def checked(heads: Heads) -> Heads:
-    """The heads as stored, pass by pass; refused where their attention cannot be applied by itself."""
+def checked(heads: Heads, length: int = 0) -> Heads:
+    """The heads as stored, pass by pass; refused where their attention cannot be applied to so many tokens."""
     reason = obstacle(heads)
     if reason is not None:
         raise UnsupportedModel(f"mixing does not apply to '{heads.checkpoint.source}': {reason}")
+    window = heads.checkpoint.config.get("sliding_window")
+    if isinstance(window, int) and 0 < window < length:
+        raise ArgumentError(
+            f"sequences of {length} tokens exceed the model's sliding window of {window}; ask for shorter ones"
+        )
     return heads.refolded("none").unrolled()
 
 

@@ -50,7 +50,7 @@ def measure(
     seed: int = 0,
 ) -> xr.DataTree:
     """`headspan.mixing` on heads; `running` is the same model opened, or in words why it cannot be run."""
-    plain = checked(heads).to("float32")
+    plain = checked(heads, length).to("float32")
     start = starting_stream(plain, running, text, sequences, length, seed)
     betas = torch.tensor(inverse_temperatures, dtype=torch.float32, device=plain.device)
     courses = list(_courses(plain, start.stream, betas, biases, draws, seed))

@@ -124,26 +124,29 @@ def information_by_distance(X: Float[Tensor, "samples n d"]) -> Float[Tensor, " 
 COMPONENTS = 16
 PER_SAMPLE = 20
 """Samples wanted for every component of both sides."""
-SKETCHED = 256
+SKETCHED = 128
+"""Samples and dimensions up to which axes are always exact."""
 
 
-def leading_components(reads: Float[Tensor, "sequence position d"]) -> Float[Tensor, "sequence position k"]:
+def leading_components(
+    reads: Float[Tensor, "sequence position d"], exact: bool = True
+) -> Float[Tensor, "sequence position k"]:
     """The reads on their first principal axes: 16, or as many as the number of samples supports.
 
-    Beyond SKETCHED samples and dimensions the axes are those of a sketch of the reads, improved by two passes over
-    them (Halko, Martinsson and Tropp 2011).
+    Where they need not be exact, the axes of large reads are those of a sketch, improved by two passes over the reads
+    (Halko, Martinsson and Tropp 2011).
     """
     flat = reads.double().flatten(0, 1)
     k = max(1, min(COMPONENTS, len(flat) // (2 * PER_SAMPLE), flat.shape[1]))
     centered = flat - flat.mean(0)
-    if min(centered.shape) > SKETCHED:
-        sketch = torch.randn(flat.shape[1], 4 * k, generator=torch.Generator().manual_seed(0), dtype=flat.dtype)
-        for _ in range(2):
-            sketch = torch.linalg.qr(centered.mT @ (centered @ sketch.to(flat)))[0]
-        vectors = sketch @ torch.linalg.svd(centered @ sketch, full_matrices=False).Vh.mT[:, :k]
-    else:
-        vectors = torch.linalg.svd(centered, full_matrices=False).Vh.mT[:, :k]
-    return (centered @ vectors).reshape(*reads.shape[:2], k)
+    if exact or min(centered.shape) <= SKETCHED:
+        vectors: Tensor = torch.linalg.eigh(centered.mT @ centered)[1][:, -k:]
+        return (centered @ vectors).reshape(*reads.shape[:2], k)
+    sketch = torch.randn(flat.shape[1], 4 * k, generator=torch.Generator().manual_seed(0), dtype=flat.dtype).to(flat)
+    for _ in range(2):
+        sketch = torch.linalg.qr(centered.mT @ (centered @ sketch))[0]
+    U, S, _ = torch.linalg.svd(centered @ sketch, full_matrices=False)
+    return (U * S)[:, :k].reshape(*reads.shape[:2], k)
 
 
 def information_at(

@@ -99,7 +99,7 @@ def _information(stream: Float[Tensor, "sequence position d_model"]) -> float:
 
     NaN where tokens have become copies of one another.
     """
-    components = leading_components(stream)
+    components = leading_components(stream, exact=False)
     related, unrelated = (float(information_at(components, 1, each)) for each in (True, False))
     return related - unrelated if math.isfinite(related) else math.nan
 

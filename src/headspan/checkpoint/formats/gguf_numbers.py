@@ -74,13 +74,13 @@ BOOKS: Mapping[str, tuple[Codes, tuple[float, ...], float]] = {
 }
 """Codes, the points they may mean, and the point that the byte `ones` means."""
 VECTOR_LOSS: Mapping[str, float] = {
-    "IQ1_S": 0.0,
-    "IQ1_M": 0.0,
-    "IQ2_XXS": 0.0,
-    "IQ2_XS": 0.0,
-    "IQ2_S": 0.0,
-    "IQ3_XXS": 0.0,
-    "IQ3_S": 0.0,
+    "IQ1_S": 0.445,
+    "IQ1_M": 0.422,
+    "IQ2_XXS": 0.326,
+    "IQ2_XS": 0.283,
+    "IQ2_S": 0.237,
+    "IQ3_XXS": 0.177,
+    "IQ3_S": 0.129,
 }
 
 

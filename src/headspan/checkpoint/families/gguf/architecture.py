@@ -75,6 +75,11 @@ class Architecture:
         return replace(self, fixed={**self.fixed, **fields})
 
 
+def as_written(value: float) -> float:
+    """A number that was stored in single precision, as it was most likely written: 1e-05, not 9.99999974e-06."""
+    return float(f"{value:.6g}")
+
+
 def plain(names: Mapping[str, str]) -> tuple[Rule, ...]:
     """Rules for modules that are only renamed."""
     return tuple(Rule((module,), target) for module, target in names.items())

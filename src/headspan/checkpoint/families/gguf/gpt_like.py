@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headspan.checkpoint.families.gguf.architecture import Architecture, Facts, Maker, plain, undone, without
+from headspan.checkpoint.families.gguf.architecture import (
+    Architecture,
+    Facts,
+    Maker,
+    as_written,
+    plain,
+    undone,
+    without,
+)
 from headspan.checkpoint.families.gguf.undo import Regrouped, Transposed
 from headspan.errors import UnsupportedModel
 
@@ -126,7 +134,7 @@ def _mpt(architecture: Architecture, facts: Facts) -> Architecture:
             f"{settings.place} is an MPT with grouped heads, normed queries or without ALiBi, which transformers does "
             "not know"
         )
-    clip = settings.optional("attention.clamp_kqv")
+    clip = as_written(settings.number("attention.clamp_kqv", default=0.0)) or None
     return architecture.with_fixed(attn_config={"clip_qkv": clip, "alibi": True, "alibi_bias_max": int(bias)})
 
 

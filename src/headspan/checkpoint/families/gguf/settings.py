@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headspan.checkpoint.config import MAX_HEADS, MAX_LAYERS, MAX_WIDTH, Config
-from headspan.checkpoint.families.gguf.architecture import Architecture, Facts
+from headspan.checkpoint.families.gguf.architecture import Architecture, Facts, as_written
 from headspan.checkpoint.families.logits import LLAMA_3, Stretch
 from headspan.checkpoint.families.parts import Shape
 from headspan.errors import CheckpointError, UnsupportedModel
@@ -57,7 +57,7 @@ def family_config(architecture: Architecture, facts: Facts, vocabulary: int, tok
         fields[architecture.context] = settings.integer("context_length", most=10**9)
     if architecture.eps:
         kind = "attention.layer_norm_rms_epsilon" if architecture.rms else "attention.layer_norm_epsilon"
-        fields[architecture.eps] = _single(settings.number(kind, default=1e-5))
+        fields[architecture.eps] = as_written(settings.number(kind, default=1e-5))
     if architecture.rotary:
         fields["rope_parameters"] = _rope(architecture, facts)
     if architecture.window_every is not None:
@@ -65,20 +65,16 @@ def family_config(architecture: Architecture, facts: Facts, vocabulary: int, tok
     stated = {field: settings.get(name) for field, name in architecture.fields.items()}
     fields |= {field: _plain(value, settings.place, field) for field, value in stated.items() if value is not None}
     ids = {field: tokens.get(f"tokenizer.ggml.{name}") for field, name in TOKEN_IDS.items()}
-    fields |= {field: number for field, number in ids.items() if isinstance(number, int) and 0 <= number < vocabulary}
+    # None where there is none: the families' own defaults are ids of another vocabulary.
+    fields |= {f: number if isinstance(number, int) and 0 <= number < vocabulary else None for f, number in ids.items()}
     return Config({**fields, **architecture.fixed}, settings.place)
-
-
-def _single(value: float) -> float:
-    """A number that was stored in single precision, as it was most likely written: 1e-05, not 9.99999974e-06."""
-    return float(f"{value:.6g}")
 
 
 def _plain(value: Any, place: str, field: str) -> Any:
     if isinstance(value, bool | int):
         return value
     if isinstance(value, float) and math.isfinite(value):
-        return _single(value)
+        return as_written(value)
     raise CheckpointError(f"{place}: '{field}' is {value!r:.60}, not a number")
 
 
@@ -106,14 +102,14 @@ def _layer_types(every: int, settings: Config, n_layers: int) -> list[str]:
 def _rope(architecture: Architecture, facts: Facts) -> dict[str, Any]:
     """Rotary settings; where sliding layers turn faster than the others (Gemma 3), those of each kind."""
     settings, shape = facts.settings, facts.shape
-    theta = _single(settings.positive("rope.freq_base", default=10_000.0))
+    theta = as_written(settings.positive("rope.freq_base", default=10_000.0))
     record = {"rope_theta": theta, **_scaling(facts, theta)}
     turned = settings.integer("rope.dimension_count", most=MAX_WIDTH, default=shape.d_head)
     if turned < shape.d_head and architecture.head_width is None and not architecture.name.startswith("deepseek"):
         record["partial_rotary_factor"] = _share(turned, shape.d_head)
     if architecture.name != "gemma3":
         return record
-    sliding = _single(settings.positive("rope.freq_base_swa", default=10_000.0))
+    sliding = as_written(settings.positive("rope.freq_base_swa", default=10_000.0))
     return {"full_attention": record, "sliding_attention": {"rope_type": "default", "rope_theta": sliding}}
 
 
@@ -138,14 +134,14 @@ def _scaling(facts: Facts, theta: float) -> dict[str, Any]:
         }  # fmt: skip
     if kind in PLAIN_ROPE:
         return {"rope_type": "default"}
-    factor = {"factor": _single(settings.positive("rope.scaling.factor", default=1.0))}
+    factor = {"factor": as_written(settings.positive("rope.scaling.factor", default=1.0))}
     if kind == "linear":
         return {"rope_type": "linear", **factor}
     if kind == "yarn":
         stated = {field: settings.get(name) for field, name in YARN.items()}
-        given = {field: _single(float(value)) for field, value in stated.items() if value is not None}
+        given = {field: as_written(float(value)) for field, value in stated.items() if value is not None}
         log_multiplier = settings.number("rope.scaling.yarn_log_multiplier", default=0.0)
-        scale = {"mscale": _single(10 * log_multiplier), "mscale_all_dim": _single(10 * log_multiplier)}
+        scale = {"mscale": as_written(10 * log_multiplier), "mscale_all_dim": as_written(10 * log_multiplier)}
         return {"rope_type": "yarn", **factor, **original, **given, **(scale if log_multiplier else {})}
     raise UnsupportedModel(f"{settings.place}: rotary scaling of kind {kind!r:.40} is not known to headspan")
 
@@ -153,7 +149,7 @@ def _scaling(facts: Facts, theta: float) -> dict[str, Any]:
 def _stretched(divisors: tuple[float, ...], theta: float, facts: Facts) -> dict[str, Any]:
     """The settings of Llama 3's stretch, which the file does not hold, from what every frequency is divided by."""
     frequencies = [theta ** (-index / len(divisors)) for index in range(len(divisors))]
-    factor = _single(max(divisors))
+    factor = as_written(max(divisors))
     for guess in (dict(LLAMA_3), _solved(divisors, frequencies, factor)):
         if guess is None or factor <= 1:
             continue
@@ -184,6 +180,6 @@ def _solved(divisors: tuple[float, ...], frequencies: list[float], factor: float
     return {
         "factor": factor,
         "low_freq_factor": 1.0,
-        "high_freq_factor": high / low,
-        "original_max_position_embeddings": 2 * math.pi / low,
+        "high_freq_factor": as_written(high / low),
+        "original_max_position_embeddings": as_written(2 * math.pi / low),
     }

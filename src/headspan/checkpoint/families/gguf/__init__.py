@@ -1,9 +1,9 @@
 """GGUF's architectures as families: the config and the tensors that a file holds, in the family's names and layout.
 
-An architecture is a list of rules (`architecture`), written down in `llama_like` and `gpt_like`. A rule names one or
-several GGUF modules, the family's module, and how the converter's change of it is undone (`undo`). Tensors that no rule
-names end the opening: a part left out unnoticed would make another model of it. Only architectures that a test proves
-are listed.
+An architecture is a list of rules (`architecture`), written down in `llama_like`, `expert_like` and `gpt_like`. A rule
+names one or several GGUF modules, the family's module, and how the converter's change of it is undone (`undo`). Tensors
+that no rule names end the opening: a part left out unnoticed would make another model of it. Only architectures that a
+test proves are listed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from headspan.checkpoint.config import Config
 from headspan.checkpoint.families.gguf.architecture import Architecture, Facts, Rule
+from headspan.checkpoint.families.gguf.expert_like import EXPERT_LIKE
 from headspan.checkpoint.families.gguf.gpt_like import GPT_LIKE
 from headspan.checkpoint.families.gguf.llama_like import LLAMA_LIKE
 from headspan.checkpoint.families.gguf.settings import family_config, file_shape
@@ -23,7 +24,7 @@ from headspan.checkpoint.families.parts import Shape
 from headspan.checkpoint.formats.tensors import TensorInfo
 from headspan.errors import CheckpointError, UnsupportedModel
 
-ARCHITECTURES: Mapping[str, Architecture] = {one.name: one for one in (*LLAMA_LIKE, *GPT_LIKE)}
+ARCHITECTURES: Mapping[str, Architecture] = {one.name: one for one in (*LLAMA_LIKE, *EXPERT_LIKE, *GPT_LIKE)}
 NAME = re.compile(r"(?:(enc|dec)\.)?(?:blk\.(\d{1,5})\.)?([a-z0-9_.]+?)\.(weight|bias)")
 SETTINGS = ("rope_freqs", "rope_factors_long", "rope_factors_short")
 """Tensors that became fields of the config."""

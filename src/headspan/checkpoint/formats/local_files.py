@@ -54,7 +54,8 @@ def weight_names(names: Collection[str], read_index: Callable[[str], Mapping[str
             return [name]
         if f"{name}.index.json" in names:
             return _shards(read_index(f"{name}.index.json"), f"{name}.index.json")
-    others = sorted(name for name in names if PurePath(name).suffix in {".safetensors", ".bin", ".gguf"})
+    plain = [name for name in names if "/" not in name]
+    others = sorted(name for name in plain if PurePath(name).suffix in {".safetensors", ".bin", ".gguf"})
     others = [name for name in others if name not in {"training_args.bin", "optimizer.bin", "scheduler.bin"}]
     # Beside a model that sees or hears, llama.cpp keeps that part in a file of its own.
     others = [name for name in others if not name.startswith("mmproj")]

@@ -6,6 +6,7 @@ from benchmarks import (
     affinity,
     distributions,
     drift,
+    gguf_files,
     hub,
     interventions,
     lab,
@@ -22,6 +23,7 @@ BENCHMARKS = {
     module.__name__.removeprefix("benchmarks."): module
     for module in (
         reading,
+        gguf_files,
         hub,
         affinity,
         similarity,

@@ -22,7 +22,7 @@ def write_sparse_checkpoint(folder: Path, config: dict[str, object], shard_bytes
     """Write config, index and shards of a bfloat16 model whose weights are all zero."""
     shards: list[dict[str, tuple[int, ...]]] = [{}]
     filled = 0
-    for name, shape in _tensors(config).items():
+    for name, shape in shapes(config).items():
         size = 2 * _items(shape)
         if filled + size > shard_bytes:
             shards.append({})
@@ -38,7 +38,8 @@ def write_sparse_checkpoint(folder: Path, config: dict[str, object], shard_bytes
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def _tensors(config: dict[str, object]) -> dict[str, tuple[int, ...]]:
+def shapes(config: dict[str, object]) -> dict[str, tuple[int, ...]]:
+    """Every tensor of a Llama with this config, with its shape."""
     d, heads, kv, layers, mlp, vocab = (
         int(str(config[key]))
         for key in (

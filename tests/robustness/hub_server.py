@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-LARGE = (".safetensors", ".bin")
+LARGE = (".safetensors", ".bin", ".gguf")
 
 
 @dataclass
@@ -44,9 +44,10 @@ class Repository:
 
     def listing(self) -> dict[str, Any]:
         siblings = []
-        for path in sorted(self.folder.iterdir()):
-            size, digest = path.stat().st_size, self.digest(path.name)
-            entry: dict[str, Any] = {"rfilename": path.name, "size": size, "blobId": digest[:40]}
+        for path in sorted(path for path in self.folder.rglob("*") if path.is_file()):
+            name = path.relative_to(self.folder).as_posix()
+            size, digest = path.stat().st_size, self.digest(name)
+            entry: dict[str, Any] = {"rfilename": name, "size": size, "blobId": digest[:40]}
             if path.name.endswith(LARGE):
                 entry["lfs"] = {"size": size, "sha256": digest, "pointerSize": 134}
             siblings.append(entry)

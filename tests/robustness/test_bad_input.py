@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from headspan.checkpoint import open_checkpoint
 from headspan.cli.main import app
 from headspan.errors import CheckpointError, HeadspanError
 from tests.browser.page_elements import page_elements
-from tests.robustness import hostile
+from tests.robustness import hostile, hostile_gguf
 
 by_case = pytest.mark.parametrize("name", hostile.CASES)
 
@@ -43,7 +44,25 @@ def test_the_intact_checkpoint_behind_the_cases_opens(tmp_path: Path) -> None:
     assert open_checkpoint(tmp_path).heads().W_Q.shape == (1, 2, 4, 2)
 
 
-@pytest.mark.parametrize("name", ["truncated file", "code in a pickle", "config with 0 heads", "empty folder"])
+def test_the_intact_gguf_file_behind_the_cases_opens(tmp_path: Path) -> None:
+    hostile_gguf.broken(hostile_gguf.INTACT)(tmp_path)
+    heads = open_checkpoint(tmp_path).heads()
+    assert heads.W_V.shape == (1, 2, 32, 16)
+    assert heads.W_V[0, 0, :, 0].tolist() == [0.5 * number for number in range(32)]
+
+
+def test_a_scale_that_is_no_number_is_refused_when_its_tensor_is_read(tmp_path: Path) -> None:
+    tensors = (*hostile_gguf.TENSORS[:-1], hostile_gguf.NAN_SCALE)
+    hostile_gguf.broken(replace(hostile_gguf.INTACT, tensors=tensors))(tmp_path)
+    heads = open_checkpoint(tmp_path).heads()
+    assert heads.W_Q.isfinite().all()
+    with pytest.raises(CheckpointError, match=r"'model\.layers\.0\.self_attn\.v_proj\.weight' holds NaN or Inf"):
+        _ = heads.W_V
+
+
+@pytest.mark.parametrize(
+    "name", ["truncated file", "GGUF with a list of 2^60", "code in a pickle", "config with 0 heads", "empty folder"]
+)
 def test_the_command_line_prints_one_line_and_exits_with_2(name: str, tmp_path: Path) -> None:
     make, message = hostile.CASES[name]
     make(tmp_path)

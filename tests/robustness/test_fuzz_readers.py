@@ -25,11 +25,11 @@ from hypothesis import strategies as st
 import headspan
 from headspan.checkpoint import open_checkpoint
 from headspan.errors import HeadspanError
-from tests.robustness import hostile
+from tests.robustness import hostile, hostile_gguf
 
 FEW = 200
 MANY = 9_100
-"""Cases of each kind in the slow suite; with eleven kinds, here and in `test_fuzz_hub`, over 100,000."""
+"""Cases of each kind in the slow suite; with thirteen kinds, here and in `test_fuzz_hub`, over 100,000."""
 LONGEST_SECONDS, MOST_MEMORY = 5, 300 * 2**20
 
 JSON = st.recursive(
@@ -48,6 +48,8 @@ def torch_bytes(zipped: bool) -> bytes:
     return buffer.getvalue()
 
 
+GGUF = hostile_gguf.INTACT.content()
+GGUF_HEADER_BYTES = len(GGUF) - sum(len(tensor.content) for tensor in hostile_gguf.TENSORS)
 TORCH = {True: torch_bytes(True), False: torch_bytes(False)}
 
 
@@ -74,6 +76,18 @@ def zip_directories(draw: st.DrawFn) -> bytes:
         width = draw(st.sampled_from([2, 4]))
         value = draw(st.sampled_from(FIELDS) | st.integers(0, 2**32 - 1)) % 256**width
         at = draw(st.integers(directory, len(content) - width) | st.integers(len(content) - 22, len(content) - width))
+        content[at : at + width] = value.to_bytes(width, "little")
+    return bytes(content)
+
+
+@st.composite
+def gguf_numbers(draw: st.DrawFn) -> bytes:
+    """A GGUF file some of whose counts, types, lengths and offsets are others than they should be."""
+    content = bytearray(GGUF)
+    for _ in range(draw(st.integers(1, 3))):
+        width = draw(st.sampled_from([1, 4, 8]))
+        value = draw(st.sampled_from((*FIELDS, 2**60, 2**63, 2**64 - 1)) | st.integers(0, 2**64 - 1)) % 256**width
+        at = draw(st.integers(4, GGUF_HEADER_BYTES - width))
         content[at : at + width] = value.to_bytes(width, "little")
     return bytes(content)
 
@@ -184,6 +198,10 @@ def check_torch(content: bytes) -> None:
     attempt(fill_torch(content))
 
 
+def check_gguf(content: bytes) -> None:
+    attempt(lambda folder: (folder / "model.gguf").write_bytes(content) and None)
+
+
 def check_index(index: bytes) -> None:
     def fill(folder: Path) -> None:
         (folder / "config.json").write_text(json.dumps(hostile.CONFIG))
@@ -210,6 +228,8 @@ STRATEGIES: dict[str, tuple[Callable[[Any], None], st.SearchStrategy[Any]]] = {
     "torch legacy bytes": (check_torch, damaged(TORCH[False])),
     "torch zip directory": (check_torch, zip_directories()),
     "torch pickle": (check_torch, torch_pickles()),
+    "GGUF bytes": (check_gguf, damaged(GGUF)),
+    "GGUF numbers": (check_gguf, gguf_numbers()),
     "index": (check_index, INDEXES | damaged(INTACT_INDEX)),
     "config": (
         check_config,

@@ -158,6 +158,8 @@ class StackSummary:
     norm_place: str
     notes: list[str]
     """What a reader of this stack's numbers should know besides, in words."""
+    stored_as: dict[str, list[str]]
+    """Attention, MLP, W_E, ... -> dtypes or packings, most frequent first."""
     parts: list[str]
     missing: list[str]
     unclaimed: list[str]
@@ -216,6 +218,7 @@ def _stack_summary(stored: StoredStack) -> StackSummary:
         **{name: getattr(stored.stack, name) for name in PLAIN_FACTS},
         norm=stored.stack.norm.kind,
         notes=list(stack_notes(stored)),
+        stored_as=stored.stored_as(),
         parts=sorted(stored.parts),
         missing=stored.missing(),
         unclaimed=stored.unclaimed(),

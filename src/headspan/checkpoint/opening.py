@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -24,9 +24,10 @@ from typing import Any
 from headspan.checkpoint.adapter import MergedAdapter, adapter_settings, is_adapter
 from headspan.checkpoint.checkpoint import Checkpoint, Folder
 from headspan.checkpoint.config import Config, read_json, with_defaults
+from headspan.checkpoint.converted import GGUFFiles, converted
 from headspan.checkpoint.families import FAMILIES, Stack
 from headspan.checkpoint.families.layout import Layout, describe
-from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, weight_files
+from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, gguf_parts, safe_path, weight_files
 from headspan.checkpoint.formats.tensors import InMemory, TensorInfo, TensorStore, packed_format, refuse_packed
 from headspan.checkpoint.hub import HubReference, hub_reference
 from headspan.checkpoint.stored_stack import StoredNames, StoredStack
@@ -40,8 +41,9 @@ def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
     Parameters
     ----------
     source
-        A folder in Hugging Face layout; one weight file (with `config`, or a config.json beside it); a name on the
-        Hugging Face Hub, `"org/name"` or `"org/name@revision"`, of which only what is asked for is read; `"demo"`;
+        A folder in Hugging Face layout; one weight file (with `config`, or a config.json beside it); a GGUF file, or a
+        folder with one; a name on the Hugging Face Hub, `"org/name"`, `"org/name@revision"` or `"org/name/file.gguf"`,
+        of which only what is asked for is read; `"demo"`;
         `"synthetic:SHAPE?seed=1"` (see `headspan.synthetic`); a `transformers` model in memory; or a pair
         `(state_dict, config)`. A local path goes before a name on the Hub.
     config
@@ -74,18 +76,18 @@ def _open_path(source: str, config: Any, may_be_on_the_hub: bool) -> Checkpoint:
             return _open_adapter(source, path, config)
         if path.is_dir():
             store = LocalFiles.of(weight_files(path))
-            settings = folder_config(path) if config is None else _config(config)
-            return _checkpoint(source, settings, store, _snapshot_revision(path), path)
+            return _of_files(source, store, lambda: folder_config(path), config, _snapshot_revision(path), path)
         if path.is_file():
-            store = LocalFiles.of([path])
-            return _checkpoint(source, _config_for_file(path, config), store, folder=path.parent)
+            parts = gguf_parts(path.name)
+            store = LocalFiles.of([path] if len(parts) == 1 else [safe_path(path.parent, name) for name in parts])
+            return _of_files(source, store, lambda: _config_beside(path), config, folder=path.parent)
     except (OSError, ValueError) as problem:
         raise CheckpointError(f"'{source}' cannot be opened: {problem}") from problem
     reference = hub_reference(source) if may_be_on_the_hub else None
     if reference is None:
         raise CheckpointError(
-            f"there is no file or folder '{source}'; give a path, a name on the Hub (org/name, org/name@revision), "
-            'or "demo" for the embedded model'
+            f"there is no file or folder '{source}'; give a path, a name on the Hub (org/name, org/name@revision, "
+            'org/name/file.gguf), or "demo" for the embedded model'
         )
     return _open_on_the_hub(reference, config)
 
@@ -95,8 +97,23 @@ def _open_on_the_hub(reference: HubReference, config: Any) -> Checkpoint:
     from headspan.checkpoint.hub.model import open_hub_model
 
     model = open_hub_model(reference)
-    settings = model.config() if config is None else _config(config)
-    return _checkpoint(reference.repo, settings, model.store, model.commit, model.folder)
+    return _of_files(str(reference), model.store, model.config, config, model.commit, model.folder)
+
+
+def _of_files(
+    source: str,
+    files: GGUFFiles,
+    own_config: Callable[[], Config],
+    given: Any,
+    revision: str | None = None,
+    folder: Folder = None,
+) -> Checkpoint:
+    """A checkpoint of weight files, with the config that was given, that the files hold, or that lies beside them."""
+    store: TensorStore = files
+    if files.gguf:
+        store, stated = converted(files)
+        return _checkpoint(source, stated if given is None else _config(given), store, revision, folder)
+    return _checkpoint(source, own_config() if given is None else _config(given), store, revision, folder)
 
 
 def _open_adapter(source: str, folder: Path, config: Any) -> Checkpoint:
@@ -117,10 +134,10 @@ def _open_adapter(source: str, folder: Path, config: Any) -> Checkpoint:
     return _checkpoint(source, base.config, store, base.revision, base.beside)
 
 
-def _config_for_file(path: Path, config: Any) -> Config:
-    if config is None and not (path.parent / "config.json").is_file():
+def _config_beside(path: Path) -> Config:
+    if not (path.parent / "config.json").is_file():
         raise CheckpointError(f"'{path.name}' needs a config: pass the model's config.json with --config (config=...)")
-    return _config(path.parent / "config.json" if config is None else config)
+    return _config(path.parent / "config.json")
 
 
 def _config(config: Any) -> Config:

@@ -8,6 +8,7 @@ live outside the root (`lm_head.weight`) are looked for at every level above it.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -182,6 +183,21 @@ class StoredStack:
             for layer in self.layers_present
             for linear in (*mlp.reads, mlp.write)
         )
+
+    def stored_as(self) -> dict[str, list[str]]:
+        """How each kind of tensor that is there is stored, in words, the most frequent way first."""
+        stack, layers = self.stack, self.layers_present
+        attention = [linear for linear, _ in self.matrices()]
+        mlp = [] if stack.mlp is None else [*stack.mlp.reads, stack.mlp.write]
+        names: dict[str, list[str | None]] = {
+            kind: [self.names.find(self.at_layer(linear, layer).weight) for linear in linears for layer in layers]
+            for kind, linears in (("Attention", attention), ("MLP", mlp))
+        }
+        for kind, table in (("W_E", stack.tokens), ("W_pos", stack.position_table)):
+            names[kind] = [] if table is None else [self.names.find(*table.names)]
+        names["W_U"] = [self.unembedding]
+        ways = {kind: Counter(self.names.infos[n].stored_as for n in found if n) for kind, found in names.items()}
+        return {kind: [way for way, _ in counted.most_common()] for kind, counted in ways.items() if counted}
 
     def missing(self) -> list[str]:
         """What the family has and this checkpoint lacks, in words."""

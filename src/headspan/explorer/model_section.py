@@ -30,7 +30,7 @@ def model_facts(about: Summary) -> list[tuple[str, str]]:
     if about.revision:
         rows.insert(1, ("Revision", about.revision))
     if about.packing:
-        rows.append(("Quantized parts", f"{about.packing} (the attention is not)"))
+        rows.append(("Quantization", about.packing))
     return rows
 
 
@@ -55,12 +55,20 @@ def stack_facts(stack: StackSummary) -> list[tuple[str, str]]:
         ("d_head", widths),
         ("Positions", stack.positions),
         ("Norm", f"{stack.norm}, {stack.norm_place} the attention"),
+        *_storage(stack),
         *(("Note", note) for note in stack.notes),
         ("Missing", ", ".join(stack.missing) or "nothing"),
     ]
     if stack.unclaimed:
         rows.append(("Not understood", f"{len(stack.unclaimed)} attention tensors, such as {stack.unclaimed[0]}"))
     return rows
+
+
+def _storage(stack: StackSummary) -> list[tuple[str, str]]:
+    """How each kind of tensor is stored, where they differ in that."""
+    if len(set(map(tuple, stack.stored_as.values()))) < 2:
+        return []
+    return [(f"{kind} stored as", ", ".join(ways)) for kind, ways in stack.stored_as.items()]
 
 
 def analyses_rows(reasons: Mapping[str, str | None]) -> list[tuple[str, str]]:

@@ -20,11 +20,13 @@ import torch
 from torch import nn
 
 from headspan.checkpoint import Checkpoint, StoredStack, open_checkpoint
+from headspan.checkpoint.converted import ConvertedTensors
 from headspan.checkpoint.families import Stack
 from headspan.dims import Role
 from headspan.errors import ArgumentError, CheckpointError, HeadspanError, UnknownTokens, UnsupportedModel
 from headspan.heads import Heads
 from headspan.runtime import checkpoint_obstacle
+from headspan.runtime.gguf_tokenizer import gguf_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -309,15 +311,19 @@ def _load(auto: Any, config: Any, tensors: dict[str, torch.Tensor], dtype: torch
 
 def load_tokenizer(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase | None, str]:
     """The tokenizer beside the weights, or None and why there is none."""
-    folder = checkpoint.folder
-    if folder is None or not any((folder / name).is_file() for name in TOKENIZER_FILES):
+    folder, store = checkpoint.folder, checkpoint.store
+    beside = folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES)
+    if folder is None or not (beside or isinstance(store, ConvertedTensors)):
         return None, f"there is no tokenizer beside the weights of '{checkpoint.source}'"
-    auto = require_transformers().AutoTokenizer
+    transformers = require_transformers()
     # Rust threads of the tokenizer would warn about every fork that follows.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with quiet_transformers():
         try:
+            if not beside and isinstance(store, ConvertedTensors):
+                return gguf_tokenizer(transformers, folder, store), ""
             # Said outright: where it is left open, a tokenizer that brings code of its own makes transformers ask.
+            auto = transformers.AutoTokenizer
             return auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False), ""
         except Exception as problem:  # noqa: BLE001  # whatever a stranger's tokenizer files make it raise
             return None, f"the tokenizer of '{checkpoint.source}' cannot be opened: {problem}"

@@ -1,7 +1,8 @@
 """Weight files on this machine: which files of a folder they are, and their tensors as one `TensorStore`.
 
 Of a Hugging Face folder the first of these that is there: `model.safetensors`, `model.safetensors.index.json` with its
-shards, `pytorch_model.bin`, `pytorch_model.bin.index.json` with its shards, or a single file of another name. A file
+shards, `pytorch_model.bin`, `pytorch_model.bin.index.json` with its shards, or a single file of another name (a GGUF
+file in parts counts as one). A file
 name in an index is data from a stranger: it must be a plain name, and the file must really lie in the folder (links
 inside the Hugging Face cache, which point at its own blobs, are the one exception).
 
@@ -22,7 +23,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from headspan.checkpoint.config import Config, read_json
-from headspan.checkpoint.formats import read_weight_header
+from headspan.checkpoint.formats import WeightHeader, read_weight_header
+from headspan.checkpoint.formats.gguf_header import GGUFHeader
 from headspan.checkpoint.formats.headers import is_torch_zip
 from headspan.checkpoint.formats.tensors import TensorInfo, merge_infos, names_by_place
 from headspan.errors import CheckpointError
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
 MAX_SHARDS = 10_000
+GGUF_PART = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf", re.DOTALL)
 FULL_HASH_BYTES = 4 * 2**30
 """Above this the weights are not hashed whole: reading 140 GB to label a result would cost more than the result."""
 
@@ -51,15 +54,32 @@ def weight_names(names: Collection[str], read_index: Callable[[str], Mapping[str
             return [name]
         if f"{name}.index.json" in names:
             return _shards(read_index(f"{name}.index.json"), f"{name}.index.json")
-    others = sorted(name for name in names if PurePath(name).suffix in {".safetensors", ".bin", ".gguf"})
+    plain = [name for name in names if "/" not in name]
+    others = sorted(name for name in plain if PurePath(name).suffix in {".safetensors", ".bin", ".gguf"})
     others = [name for name in others if name not in {"training_args.bin", "optimizer.bin", "scheduler.bin"}]
-    if len(others) == 1:
-        return others
+    # Beside a model that sees or hears, llama.cpp keeps that part in a file of its own.
+    others = [name for name in others if not name.startswith("mmproj")]
+    if others and len({gguf_parts(name)[0] for name in others}) == 1:
+        return gguf_parts(others[0])
+    if others and all(name.endswith(".gguf") for name in others):
+        example = f"{place.strip(chr(39))}/{gguf_parts(others[0])[0]}"
+        raise CheckpointError(f"{place} holds several GGUF files: {', '.join(others[:4])}; name one of them: {example}")
     found = f"several weight files and no index: {', '.join(others[:4])}" if others else name_list(names)
     raise CheckpointError(
         f"{place} holds no model.safetensors, pytorch_model.bin or index of shards; found {found}. "
         "Give a single weight file with --config to open it by itself"
     )
+
+
+def gguf_parts(name: str) -> list[str]:
+    """The names of all parts of a GGUF file, from that of one of them; the name alone where it is whole."""
+    match = GGUF_PART.fullmatch(name)
+    if match is None:
+        return [name]
+    count = int(match[2])
+    if count > MAX_SHARDS:
+        raise CheckpointError(f"'{name}' is one of {count:,} parts; headspan reads at most {MAX_SHARDS:,}")
+    return [f"{match[1]}-{part:05d}-of-{count:05d}.gguf" for part in range(1, count + 1)] or [name]
 
 
 def folder_config(folder: Path) -> Config:
@@ -121,13 +141,13 @@ def name_list(names: Collection[str]) -> str:
     return first + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing"
 
 
-def read_header(path: Path) -> Mapping[str, TensorInfo]:
+def read_header(path: Path) -> WeightHeader:
     """Every tensor of one weight file, by its format."""
     try:
         if path.is_dir():
             raise CheckpointError(f"'{path.name}' is a folder where a weight file was expected")
         with path.open("rb") as file:
-            return read_weight_header(file, path.stat().st_size, path.name).infos
+            return read_weight_header(file, path.stat().st_size, path.name)
     except OSError as problem:
         raise CheckpointError(f"'{path.name}' cannot be read: {problem.strerror or problem}") from problem
 
@@ -139,12 +159,17 @@ class LocalFiles:
     files: Mapping[str, Path]
     """File name as messages show it -> where it is."""
     infos: Mapping[str, TensorInfo]
+    gguf: Mapping[str, GGUFHeader] = field(default_factory=dict, repr=False)
+    """The headers of GGUF files, by the files' names."""
     bytes_transferred: None = None
+    _roundoffs: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
     _loaded_whole: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, paths: Sequence[Path]) -> LocalFiles:
-        return cls({path.name: path for path in paths}, merge_infos(map(read_header, paths)))
+        headers = {path.name: read_header(path) for path in paths}
+        gguf = {name: header for name, header in headers.items() if isinstance(header, GGUFHeader)}
+        return cls({path.name: path for path in paths}, merge_infos(h.infos for h in headers.values()), gguf)
 
     @property
     def bytes_on_disk(self) -> int:
@@ -154,9 +179,32 @@ class LocalFiles:
         tensors: dict[str, torch.Tensor] = {}
         for place, wanted in names_by_place(self.infos, names).items():
             path = self.files[place]
+            if place in self.gguf:
+                tensors |= {name: self._read_gguf(name) for name in wanted}
+                continue
             read = self._read_safetensors if path.suffix == ".safetensors" else self._read_torch
             tensors |= read(path, wanted)
         return tensors
+
+    def _read_gguf(self, name: str) -> torch.Tensor:
+        from headspan.checkpoint.formats.gguf_numbers import unpacked
+
+        header = self.gguf[self.infos[name].place]
+        return unpacked(self._gguf_bytes(name), self.infos[name], header.types[name])
+
+    def _gguf_bytes(self, name: str) -> Any:
+        import numpy as np
+
+        place = self.infos[name].place
+        start, end = self.gguf[place].byte_ranges[name]
+        try:
+            return (
+                np.memmap(self.files[place], np.uint8, "r", start, (end - start,))
+                if end > start
+                else np.empty(0, np.uint8)
+            )
+        except (OSError, ValueError) as problem:
+            raise CheckpointError(f"'{place}' can no longer be read: {problem}") from problem
 
     def _read_safetensors(self, path: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
         from safetensors import SafetensorError, safe_open
@@ -177,7 +225,14 @@ class LocalFiles:
         return {name: _as_described(state_dict.get(name), self.infos[name]) for name in names}
 
     def roundoff(self, name: str) -> float:
-        return 0.0
+        if self.infos[name].packing is None:
+            return 0.0
+        if name not in self._roundoffs:
+            from headspan.checkpoint.formats.gguf_numbers import block_roundoff
+
+            kind = self.gguf[self.infos[name].place].types[name]
+            self._roundoffs[name] = block_roundoff(self._gguf_bytes(name), kind)
+        return self._roundoffs[name]
 
     def content_hash(self) -> str:
         return self._content_hash

@@ -54,7 +54,7 @@ class ListedFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of one commit, without those in folders."""
+    """The files of one commit; of those in folders only GGUF files, which are often kept so."""
 
     commit: str
     files: Mapping[str, ListedFile]
@@ -83,7 +83,7 @@ def parse_listing(answer: Mapping[str, Any], host: str) -> Listing:
         name = sibling.get("rfilename") if isinstance(sibling, dict) else None
         if not isinstance(name, str):
             raise not_the_hub(host, "it lists a file without a name")
-        if "/" not in name:
+        if "/" not in name or (name.endswith(".gguf") and ".." not in name):
             files[name] = _listed(name, sibling, host)
     return Listing(commit, files)
 

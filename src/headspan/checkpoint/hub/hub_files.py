@@ -1,8 +1,8 @@
 """Weight files on the Hub as one `TensorStore`: headers at once, byte ranges of tensors on demand.
 
-safetensors: a tensor is one range, known from the header. A torch zip: a tensor is a view into a storage, which is a
-zip member stored as it is. Where its bytes begin stands in a short header before them, so both are asked for at
-once and the tensor is cut out when the header has been read.
+safetensors and GGUF: a tensor is one range, known from the header. A torch zip: a tensor is a view into a storage,
+which is a zip member stored as it is. Where its bytes begin stands in a short header before them, so both are asked
+for at once and the tensor is cut out when the header has been read.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import hashlib
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from headspan.checkpoint.formats import WeightHeader, read_weight_header
+from headspan.checkpoint.formats.gguf_header import GGUFHeader
 from headspan.checkpoint.formats.headers import ZIP_MAGIC, SafetensorsHeader, TorchHeader
 from headspan.checkpoint.formats.local_files import hash_of_files
 from headspan.checkpoint.formats.tensors import ITEM_BYTES, TensorInfo, merge_infos, names_by_place
@@ -41,6 +43,7 @@ class HubFiles:
     headers: Mapping[str, WeightHeader]
     infos: Mapping[str, TensorInfo]
     connection: Connection
+    _roundoffs: dict[str, float] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, files: Sequence[RangedFile], connection: Connection) -> HubFiles:
@@ -60,14 +63,40 @@ class HubFiles:
         tensors: dict[str, torch.Tensor] = {}
         for place, wanted in names_by_place(self.infos, names).items():
             header = self.headers[place]
-            if isinstance(header, SafetensorsHeader):
+            if isinstance(header, GGUFHeader):
+                tensors |= self._gguf_contents(self.files[place], header, wanted)
+            elif isinstance(header, SafetensorsHeader):
                 tensors |= _safetensors_contents(self.files[place], header, wanted)
             else:
                 tensors |= _torch_contents(self.files[place], header, wanted)
         return tensors
 
+    @cached_property
+    def gguf(self) -> Mapping[str, GGUFHeader]:
+        """The headers of GGUF files, by the files' names."""
+        return {name: header for name, header in self.headers.items() if isinstance(header, GGUFHeader)}
+
+    def _gguf_contents(self, file: RangedFile, header: GGUFHeader, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """The named tensors of a GGUF file, and how blurred they are, while their bytes are at hand."""
+        import numpy as np
+
+        from headspan.checkpoint.formats.gguf_numbers import block_roundoff, unpacked
+
+        contents = file.read([header.byte_ranges[name] for name in names])
+        tensors: dict[str, torch.Tensor] = {}
+        for index, name in enumerate(names):
+            raw, kind = np.frombuffer(contents[index], np.uint8), header.types[name]
+            tensors[name] = unpacked(raw, header.infos[name], kind)
+            self._roundoffs[name] = block_roundoff(raw, kind)
+            contents[index] = bytearray()
+        return tensors
+
     def roundoff(self, name: str) -> float:
-        return 0.0
+        if self.infos[name].packing is None:
+            return 0.0
+        if name not in self._roundoffs:
+            self.read([name])
+        return self._roundoffs[name]
 
     def content_hash(self) -> str:
         """From the hashes that the Hub lists; the same label as that of the downloaded files, up to 4 GiB of them."""

@@ -4,21 +4,31 @@
    asked, what it said last time holds.
 2. If `huggingface_hub`'s cache has the commit's config and weights, they are opened as the local folder they are.
 3. Otherwise headers are read from the Hub, and tensors when something asks for them.
+
+A GGUF file needs no config: it is enough that the file, or all its parts, are in the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import quote
 
 from huggingface_hub import try_to_load_from_cache
 
 from headspan.checkpoint.adapter import CONFIG as ADAPTER
 from headspan.checkpoint.config import MAX_JSON_BYTES, Config, json_object
-from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, name_list, weight_files, weight_names
-from headspan.checkpoint.formats.tensors import TensorStore
+from headspan.checkpoint.converted import GGUFFiles
+from headspan.checkpoint.formats.gguf_header import GGUFHeader, without_tensors
+from headspan.checkpoint.formats.local_files import (
+    LocalFiles,
+    folder_config,
+    gguf_parts,
+    name_list,
+    weight_files,
+    weight_names,
+)
 from headspan.checkpoint.hub import HubReference
 from headspan.checkpoint.hub.cache import CacheFolder, Extents, Listing, parse_listing, save
 from headspan.checkpoint.hub.connection import Connection, Download, check_put_off
@@ -53,7 +63,7 @@ BESIDE_THE_WEIGHTS = (
 class HubModel:
     """What an opened checkpoint needs to know of a model on the Hub."""
 
-    store: TensorStore
+    store: GGUFFiles
     commit: str
     config: Callable[[], Config]
     folder: Callable[[], Path]
@@ -66,23 +76,23 @@ def open_hub_model(reference: HubReference) -> HubModel:
     cache = CacheFolder.of(connection.host)
     listing = cache.last_listing(reference) if reference.is_pinned else None
     if listing is None:
-        downloaded = _downloaded_folder(reference.repo, reference.revision) if reference.is_pinned else None
+        downloaded = _downloaded(reference, reference.revision) if reference.is_pinned else None
         if downloaded is not None:
-            return _local_model(downloaded)
+            return downloaded
         try:
             listing = _ask_for_listing(connection, reference)
             cache.remember(reference, listing)
         except (Unreachable, NoSuchModel) as problem:
-            downloaded = _downloaded_folder(reference.repo, reference.revision)
+            downloaded = _downloaded(reference, reference.revision)
             if downloaded is not None:
-                return _local_model(downloaded)
+                return downloaded
             listing = cache.last_listing(reference)
             if listing is None:
                 raise type(problem)(f"there is no file or folder '{reference.repo}' here, and {problem}") from problem
-    downloaded = _downloaded_folder(reference.repo, listing.commit)
+    downloaded = _downloaded(reference, listing.commit)
     if downloaded is not None:
-        return _local_model(downloaded)
-    return _RemoteRepository(connection, cache, reference.repo, listing).model()
+        return downloaded
+    return _RemoteRepository(connection, cache, reference.repo, listing).model(reference.file)
 
 
 def _ask_for_listing(connection: Connection, reference: HubReference) -> Listing:
@@ -108,23 +118,29 @@ def _ask_for_listing(connection: Connection, reference: HubReference) -> Listing
             raise not_the_hub(connection.host, str(problem)[:120]) from problem
 
 
-def _downloaded_folder(repo: str, revision: str) -> Path | None:
-    """The folder of a revision in `huggingface_hub`'s cache, if it holds a config and all weights."""
-    config = try_to_load_from_cache(repo, "config.json", revision=revision)
+def _downloaded(reference: HubReference, revision: str) -> HubModel | None:
+    """A revision in `huggingface_hub`'s cache, if that holds a config and all weights, or the GGUF file meant."""
+    if reference.file is not None:
+        names = gguf_parts(reference.file)
+        found = [try_to_load_from_cache(reference.repo, name, revision=revision) for name in names]
+        paths = [Path(path) for path in found if isinstance(path, str)]
+        if len(paths) < len(names):
+            return None
+        snapshot = paths[0].parents[len(PurePosixPath(reference.file).parts) - 1]
+        return _local_model(LocalFiles.of(paths), paths[0].parent, snapshot.resolve().name)
+    config = try_to_load_from_cache(reference.repo, "config.json", revision=revision)
     if not isinstance(config, str):
         return None
     folder = Path(config).parent
     try:
-        weight_files(folder)
+        paths = weight_files(folder)
     except (CheckpointError, OSError):
         return None
-    return folder
+    return _local_model(LocalFiles.of(paths), folder, folder.resolve().name)
 
 
-def _local_model(folder: Path) -> HubModel:
-    return HubModel(
-        LocalFiles.of(weight_files(folder)), folder.resolve().name, lambda: folder_config(folder), lambda: folder
-    )
+def _local_model(store: LocalFiles, folder: Path, commit: str) -> HubModel:
+    return HubModel(store, commit, lambda: folder_config(folder), lambda: folder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,15 +152,29 @@ class _RemoteRepository:
     repo: str
     listing: Listing
 
-    def model(self) -> HubModel:
+    def model(self, file: str | None) -> HubModel:
+        if file is not None:
+            return self._of(self._parts(file))
         if ADAPTER in self.listing.files and "config.json" not in self.listing.files:
             raise HubError(
                 f"'{self.repo}' is an adapter of another model; download it "
                 f"(`hf download {self.repo} --local-dir NAME`) and open that folder"
             )
-        names = weight_names(self.listing.files, self._json, f"'{self.repo}'")
+        return self._of(weight_names(self.listing.files, self._json, f"'{self.repo}'"))
+
+    def _of(self, names: list[str]) -> HubModel:
         store = HubFiles.of([self._file(name) for name in names], self.connection)
-        return HubModel(store, self.listing.commit, self._config, self._folder)
+        return HubModel(store, self.listing.commit, self._config, lambda: self._folder(store))
+
+    def _parts(self, file: str) -> list[str]:
+        names = gguf_parts(file)
+        absent = next((name for name in names if name not in self.listing.files), None)
+        if absent is not None:
+            found = name_list([name for name in self.listing.files if name.endswith(".gguf")])
+            raise HubError(
+                f"'{self.repo}' has no file '{absent}' at {self.listing.commit:.12}; its GGUF files: {found}"
+            )
+        return names
 
     def _file(self, name: str) -> RangedFile:
         listed_file = self.listing.file(name, self.repo)
@@ -160,10 +190,20 @@ class _RemoteRepository:
             raise CheckpointError(f"'{self.repo}' has no config.json (found {found}); headspan needs it for the shapes")
         return Config(self._json("config.json"))
 
-    def _folder(self) -> Path:
+    def _folder(self, store: HubFiles) -> Path:
         folder = self.cache.snapshot(self.repo, self.listing.commit)
         for name in BESIDE_THE_WEIGHTS:
             absent = name in self.listing.files and not (folder / name).is_file()
             if absent and not save(folder / name, self._file(name).whole(MAX_JSON_BYTES)):
                 raise HubError(f"'{name}' cannot be written to '{folder}'; make room there, or set HF_HOME")
+        for name, header in list(store.gguf.items())[:1]:
+            self._save_metadata(folder / PurePosixPath(name).name, name, header)
         return folder
+
+    def _save_metadata(self, place: Path, name: str, header: GGUFHeader) -> None:
+        """Keep what a tokenizer is made of, as a GGUF file without tensors."""
+        if place.is_file():
+            return
+        content = self._file(name).read([(0, header.facts_end)])[0]
+        if not save(place, without_tensors(content)):
+            raise HubError(f"'{place.name}' cannot be written to '{place.parent}'; make room there, or set HF_HOME")

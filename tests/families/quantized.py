@@ -20,17 +20,8 @@ from torch import Tensor
 
 Tensors = dict[str, Tensor]
 LINEARS = (
-    "q_proj",
-    "k_proj",
-    "v_proj",
-    "o_proj",
-    "gate_proj",
-    "up_proj",
-    "down_proj",
-    "query",
-    "key",
-    "value",
-    "dense",
+    *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+    *("query", "key", "value", "dense", "c_attn", "c_proj", "c_fc", "query_key_value"),
 )
 Maker = Callable[[Tensor], tuple[Tensors, Tensor]]
 """A weight [out, in] -> tensors by what follows the module's name, and the weight that they stand for."""
@@ -255,12 +246,12 @@ SCHEMES: dict[str, Scheme] = {
 
 
 def quantize_tensors(tensors: Mapping[str, Tensor], make: Maker, transposed: bool = False) -> tuple[Tensors, Tensors]:
-    """A state dict with its linear layers quantized, where 32 divides their inputs and 8 their outputs; and their values."""
+    """A state dict with its linear layers quantized, where 32 divides inputs and 8 outputs; and their values."""
     stored: Tensors = {}
     values: Tensors = {}
     for name, tensor in tensors.items():
         module, _, last = name.rpartition(".")
-        weight = tensor.float().T.contiguous() if transposed else tensor.float()
+        weight = tensor.float().mT.contiguous() if transposed and tensor.ndim == 2 else tensor.float()
         if last != "weight" or module.rpartition(".")[2] not in LINEARS or weight.shape[1] % 32 or weight.shape[0] % 8:
             stored[name] = tensor
             continue

@@ -130,14 +130,15 @@ class WithoutSubspace:
 
 def head_space(model: RunnableModel, head: Label, role: Role) -> Subspace:
     """What a head reads through Q, K or V, or writes through O, in the running model as it is now."""
-    W = reading_matrix(model, role, role_head(model, head, role))
-    return orthonormal_basis(W, noise=stored_noise(model, W))
+    label = role_head(model, head, role)
+    W = reading_matrix(model, role, label)
+    return orthonormal_basis(W, noise=stored_noise(model, W, role, label.layer))
 
 
-def stored_noise(model: RunnableModel, W: Float[Tensor, "d_model d_head"]) -> Float[Tensor, ""]:
-    """Error of an entry of a head's matrix: of the checkpoint's dtype, or of the running one where that is coarser."""
-    roundoff = max(map(unit_roundoff, (model.module.dtype, model.heads().reader.stored_dtype)))
-    return head_noise(W, roundoff)
+def stored_noise(model: RunnableModel, W: Float[Tensor, "d_model d_head"], role: Role, layer: int) -> Float[Tensor, ""]:
+    """Error of an entry of a head's matrix: of the way it is stored, or of the running dtype where that is coarser."""
+    stored = model.heads().reader.roundoff(model.stored.role_linear(role, layer))
+    return head_noise(W, max(stored, unit_roundoff(model.module.dtype)))
 
 
 def reading_matrix(model: RunnableModel, role: Role, label: HeadLabel) -> Float[Tensor, "d_model d_head"]:

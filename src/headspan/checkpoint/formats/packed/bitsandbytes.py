@@ -71,10 +71,10 @@ class RowsOfBytes(PackedWeight):
         from headspan.checkpoint.formats.packed.arithmetic import Grid, dequantize, scale_numbers, small_integers
 
         n_out, n_in = self.coded_shape
-        # As the library multiplies: by 1/127 rounded to single precision.
-        scale = scale_numbers(parts["scale"], self.parts["scale"].name, may_be_zero=True) * (1 / 127)
+        scale = scale_numbers(parts["scale"], self.parts["scale"].name, may_be_zero=True)
         grid = Grid(scale.reshape(n_out, 1), Groups(1, n_in))
-        return dequantize((n_out, n_in), small_integers(parts["codes"]), grid)
+        weight, error = dequantize((n_out, n_in), small_integers(parts["codes"]), grid)
+        return weight.mul_(1 / 127), error / 127
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ def _four_bits(infos: Infos, codes: TensorInfo, kind: str, turned: bool, states:
     count, turned = prod(state.shape), turned and len(state.shape) == 2
     if codes.n_items != ceil(count / 2) or state.block % 2:
         raise CheckpointError(
-            f"tensor '{codes.name}' holds {codes.n_items:,} bytes, but its state says a weight of {state.shape} in blocks "
-            f"of {state.block}"
+            f"tensor '{codes.name}' holds {codes.n_items:,} bytes, but its state says a weight of {state.shape} "
+            f"in blocks of {state.block}"
         )
     parts = {
         "codes": codes,

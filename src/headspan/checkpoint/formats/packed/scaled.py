@@ -122,10 +122,10 @@ def find_scaled_weight(infos: Infos, codes: TensorInfo, settings: Settings) -> P
         return None
     names = [f"{codes.name}_{ending}" for ending in ("scale_inv", "scale")]
     scale = next((infos[name] for name in names if name in infos), None)
-    if scale is None and (codes.dtype == "int8" or settings.blocks):
-        if codes.dtype != "int8" and codes.name.endswith(".weight"):
-            require_part(infos, names[0], codes.name)
+    if scale is None and codes.dtype == "int8":
         return None
+    if scale is None and settings.method and codes.name.endswith(".weight"):
+        require_part(infos, names[0 if settings.method == "fp8" else 1], codes.name)
     parts = {"codes": codes}
     shape, groups = matrix_shape(codes.shape), Groups(*matrix_shape(codes.shape))
     if 0 in shape:

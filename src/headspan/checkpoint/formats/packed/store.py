@@ -22,13 +22,12 @@ from headspan.checkpoint.formats.packed.scaled import find_packed_integers, find
 from headspan.checkpoint.formats.packed.settings import Settings
 from headspan.checkpoint.formats.packed.weight import Infos, PackedWeight
 from headspan.checkpoint.formats.packed.words import find_word_weight
-from headspan.checkpoint.formats.tensors import TensorInfo, TensorStore
+from headspan.checkpoint.formats.tensors import CODES, TensorInfo, TensorStore
 from headspan.errors import CheckpointError
 
 if TYPE_CHECKING:
     import torch
 
-PACKED_DTYPES = frozenset({"uint8", "int8", "int32", "float8_e4m3fn", "float8_e5m2"})
 BESIDE = re.compile(
     r"\.(input_scale|input_zero_point|input_global_scale|output_scale|output_zero_point|weight_format|g_idx|"
     r"weight_zero_point|input_scale_ub|activation_scale|[qkv]_scale|[qkv]_zero_point|[qkv]_proj\.[qkv]_scale)$"
@@ -94,7 +93,7 @@ def unpack_weights(store: TensorStore, config: Config, transposed: bool) -> Tens
     `transposed` says that the model keeps its matrices as [in, out] (Conv1D); quantizers store them as [out, in].
     """
     infos = store.infos
-    if not any(info.dtype in PACKED_DTYPES for info in infos.values()):
+    if not any(info.dtype in CODES for info in infos.values()):
         return store
     settings = Settings.of(config)
     weights = {weight.info.name: weight for weight in _weights(store, settings, transposed)}
@@ -122,7 +121,7 @@ def _weights(store: TensorStore, settings: Settings, transposed: bool) -> Iterat
     )
     for find in finders:
         for info in infos.values():
-            weight = find(info) if info.dtype in PACKED_DTYPES and info.name not in used else None
+            weight = find(info) if info.dtype in CODES and info.name not in used else None
             if weight is not None:
                 used.update(part.name for part in weight.parts.values())
                 yield weight

@@ -185,7 +185,7 @@ PACKED_SUFFIXES: Mapping[str, str] = {
     ".weight_packed": "compressed-tensors",
     ".weight_scale_inv": "fp8",
 }
-METHOD_NAMES: Mapping[str, str] = {"gptq": "GPTQ", "awq": "AWQ", "bitsandbytes": "bitsandbytes", "fp8": "fp8"}
+METHOD_NAMES: Mapping[str, str] = {"gptq": "GPTQ", "awq": "AWQ", "hqq": "HQQ"}
 REMEDY = "open the original checkpoint, or load this one with transformers, call model.dequantize() and save it"
 
 
@@ -203,7 +203,7 @@ def packed_format(config: Config, infos: Mapping[str, TensorInfo]) -> str | None
 
 
 def refuse_packed(method: str) -> UnsupportedModel:
-    return UnsupportedModel(f"the attention weights are quantized ({method}); {REMEDY}")
+    return UnsupportedModel(f"the attention weights are quantized ({method}), which headspan does not read; {REMEDY}")
 
 
 def check_readable(info: TensorInfo, method: str | None) -> None:

@@ -9,6 +9,7 @@ from benchmarks import (
     hub,
     interventions,
     lab,
+    packed,
     positions,
     reading,
     runtime,
@@ -22,6 +23,7 @@ BENCHMARKS = {
     module.__name__.removeprefix("benchmarks."): module
     for module in (
         reading,
+        packed,
         hub,
         affinity,
         similarity,

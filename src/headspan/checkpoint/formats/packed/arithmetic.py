@@ -25,7 +25,8 @@ INTEGER_ERROR = 1 / 12
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 """The sixteen numbers of four bits with two of exponent and one of mantissa (OCP Microscaling, 2023)."""
 Rows = Callable[[int, int], tuple[Tensor, Tensor | float]]
-"""First row and the one after the last -> values of the codes [rows, columns], and the mean square of their errors."""
+"""First row and the one after the last -> values of the codes [rows, columns], freshly made, and the mean square of the
+error of one; where that differs, [rows, columns], or sums of pairs [rows, columns / 2]."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +38,15 @@ class Grid:
     order: Tensor | None = None
 
     def at(self, start: int, stop: int, width: int) -> Tensor:
-        """The numbers of some rows, [rows, 1] or [rows, width]."""
-        if self.groups.rows == 1:
-            own = self.numbers[start:stop]
-        else:
+        """The numbers of some rows, [rows, runs, 1]: each for a run of columns, or of one column in any other order."""
+        own = self.numbers[start:stop]
+        if self.groups.rows > 1:
             own = self.numbers[torch.arange(start, stop) // self.groups.rows]
         if self.order is not None:
-            return own.index_select(1, self.order)
-        if own.shape[1] == 1:
-            return own
-        spread = own[:, :, None].expand(*own.shape, self.groups.columns)
-        return spread.reshape(own.shape[0], -1)[:, :width]
+            own = own.index_select(1, self.order)
+        elif own.shape[1] * self.groups.columns > width and own.shape[1] > 1:
+            own = own.repeat_interleave(self.groups.columns, 1)[:, :width]
+        return own.unsqueeze(2)
 
 
 def group_order(order: Tensor, name: str, n_groups: int, group: int) -> Tensor | None:
@@ -70,15 +69,18 @@ def dequantize(shape: tuple[int, int], values: Rows, scale: Grid, zero: Grid | N
     """A matrix in float32, and the root mean square error of its entries."""
     n_rows, width = shape
     weight, total = torch.empty(shape), 0.0
-    for start in range(0, n_rows, max(1, ENTRIES // max(width, 1))):
-        stop = min(n_rows, start + max(1, ENTRIES // width))
+    step = max(1, ENTRIES // max(width, 1))
+    for start in range(0, n_rows, step):
+        stop = min(n_rows, start + step)
         value, error = values(start, stop)
         own = scale.at(start, stop, width)
+        runs = value.view(*own.shape[:2], -1)
         if zero is not None:
-            value = value - zero.at(start, stop, width)
-        torch.mul(value, own, out=weight[start:stop])
-        squares = own.square() * error
-        total += float(squares.sum(dtype=torch.float64)) * (width / squares.shape[1])
+            runs -= zero.at(start, stop, width)
+        torch.mul(runs, own, out=weight[start:stop].view(runs.shape))
+        one = isinstance(error, float)
+        errors = error * runs.shape[2] if one else torch.as_tensor(error).view(*own.shape[:2], -1).sum(2)
+        total += float((own.squeeze(2).square() * errors).sum(dtype=torch.float64))
     return weight, (total / max(weight.numel(), 1)) ** 0.5
 
 
@@ -89,8 +91,7 @@ def fields(words: Tensor, bits: int, count: int) -> Tensor:
     if bits == 8:
         return stream[:, :count]
     if 8 % bits == 0:
-        shifts = torch.arange(0, 8, bits, dtype=torch.uint8)
-        return ((stream[:, :, None] >> shifts) & mask).flatten(1)[:, :count]
+        return torch.stack([(stream >> shift) & mask for shift in range(0, 8, bits)], dim=2).flatten(1)[:, :count]
     first = torch.arange(count) * bits
     padded = torch.nn.functional.pad(stream, (0, 1)).to(torch.int16)
     pair = padded[:, first // 8] | (padded[:, first // 8 + 1] << 8)
@@ -116,12 +117,14 @@ def code_pairs(codes: Tensor, book: Tensor, low_first: bool) -> Rows:
     """Rows of two four-bit codes in a byte, by a book of sixteen numbers."""
     byte = torch.arange(256)
     halves = (byte & 15, byte >> 4) if low_first else (byte >> 4, byte & 15)
-    numbers = torch.stack([book[half] for half in halves], dim=1)
-    errors = torch.stack([code_errors(book)[half] for half in halves], dim=1)
+    # Two numbers of four bytes are looked up as one of eight.
+    numbers = torch.stack([book[half] for half in halves], dim=1).view(torch.float64).squeeze(1)
+    errors = sum(code_errors(book)[half] for half in halves)
 
     def rows(start: int, stop: int) -> tuple[Tensor, Tensor]:
         index = codes[start:stop].reshape(-1).int()
-        return tuple(table.index_select(0, index).view(stop - start, -1) for table in (numbers, errors))  # type: ignore[return-value]
+        pairs = numbers.index_select(0, index).view(torch.float32)
+        return pairs.view(stop - start, -1), torch.as_tensor(errors).index_select(0, index).view(stop - start, -1)
 
     return rows
 
@@ -139,7 +142,7 @@ def small_floats(codes: Tensor) -> Rows:
     def rows(start: int, stop: int) -> tuple[Tensor, Tensor]:
         own = codes[start:stop].contiguous()
         index = own.view(torch.uint8).reshape(-1).int()
-        return own.float(), errors.index_select(0, index).view(own.shape)
+        return book.index_select(0, index).view(own.shape), errors.index_select(0, index).view(own.shape)
 
     return rows
 

@@ -71,8 +71,8 @@ class Checkpoint:
 
     @cached_property
     def unread(self) -> list[TensorInfo]:
-        """Tensors that are quantized in a way that headspan does not read."""
-        return [info for info in self.store.infos.values() if info.dtype in CODES]
+        """Tensors that are quantized in a way that headspan does not read; masks (`attn.bias`) are not meant."""
+        return [info for info in self.store.infos.values() if info.dtype in CODES and not info.name.endswith("bias")]
 
     def stack(self, name: str | None = None) -> StoredStack:
         """The stack of that name, or the only one."""

@@ -64,7 +64,7 @@ class UnpackedWeights:
         for batch in _batches([self.weights[name] for name in names if name in self.weights]):
             parts = self.stored.read([part.name for weight in batch for part in weight.parts.values()])
             for weight in batch:
-                own = {role: parts.pop(part.name) for role, part in weight.parts.items()}
+                own = {role: parts.pop(part.name).cpu() for role, part in weight.parts.items()}
                 tensors[weight.info.name] = self._unpack(weight, own)
         return {name: tensors[name] for name in names}
 

@@ -286,5 +286,13 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
         broken("nf4", other_method("torchao", "weight_qdata")),
         r"weights are quantized \(torchao\), which headspan does not read; open the original",
     ),
+    "auto-round": (
+        broken("GPTQ 4 bits", stated(quant_method="auto-round")),
+        r"qweight' is packed by 'auto-round', which headspan does not read; open the original",
+    ),
+    "int8 with inverse scales": (
+        broken("int8 channel", replaced("weight_scale_inv", torch.ones(64, 1))),
+        r"q_proj\.weight' is stored as int8: quantized weights \(compressed-tensors\)",
+    ),
     "settings with text for a group": (broken("GPTQ 4 bits", stated(group_size=[])), r"'group_size' is \[\], not a"),
 }

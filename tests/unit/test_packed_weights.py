@@ -21,8 +21,8 @@ from headspan.checkpoint.checkpoint import summary
 from headspan.checkpoint.config import Config
 from headspan.checkpoint.formats.packed import arithmetic, unpack_weights
 from headspan.checkpoint.formats.tensors import InMemory, TensorStore
-from tests.families.quantized import SCHEMES, awq, gptq, quantize_folder, quantize_tensors, words
-from tests.families.tiny_models import CASES
+from tests.families.quantized import SCHEMES, awq, fp8_blocks, gptq, quantize_folder, quantize_tensors, words
+from tests.families.tiny_models import CASES, TOKENS
 from tests.robustness.hub_server import HubServer
 
 by_scheme = pytest.mark.parametrize("name", SCHEMES)
@@ -184,6 +184,40 @@ def test_every_layout_comes_out_as_its_family_keeps_it(family: str) -> None:
     for role in "QKVO":
         assert torch.equal(ours.heads().whole(role), plain.heads().whole(role))
     assert torch.equal(ours.heads().mlp(0).W_out, plain.heads().mlp(0).W_out)
+
+
+def test_a_deepseek_published_in_fp8_is_read_and_run(tmp_path: Path) -> None:
+    """Every matrix but tables and gates in blocks with `weight_scale_inv`: latent attention, MLPs, single experts."""
+    import transformers
+
+    from headspan.runtime import open_runnable
+
+    case = next(case for case in CASES if case.name == "deepseek_v3")
+    case.model(head=True, dtype=torch.float32).save_pretrained(tmp_path)
+    tensors, make = load_file(tmp_path / "model.safetensors"), fp8_blocks(5)
+    values = {name: make(tensor)[1] for name, tensor in tensors.items() if "proj" in name and tensor.ndim == 2}
+    for name in values:
+        parts, _ = make(tensors.pop(name))
+        tensors |= {name.replace("weight", part): content for part, content in parts.items()}
+    assert any("experts.0" in name for name in values)
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [5, 5]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    plain = {**{name: tensor for name, tensor in tensors.items() if "scale" not in name}, **values}
+    ours, theirs = open_checkpoint(tmp_path).heads(), open_checkpoint((plain, config)).heads()
+    for role in "QKVO":
+        assert torch.equal(ours.whole(role), theirs.whole(role))
+    del config["quantization_config"]
+    (tmp_path / "plain").mkdir()
+    save_file(plain, tmp_path / "plain" / "model.safetensors", {"format": "pt"})
+    (tmp_path / "plain" / "config.json").write_text(json.dumps(config))
+    reference = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "plain", dtype=torch.float32, attn_implementation="eager"
+    )
+    with torch.no_grad():
+        expected = reference(TOKENS).logits
+        torch.testing.assert_close(open_runnable(tmp_path).module(TOKENS).logits, expected)
 
 
 def test_an_adapter_is_merged_into_a_quantized_base(stories: Path, tmp_path: Path) -> None:

@@ -121,9 +121,10 @@ def find_scaled_weight(infos: Infos, codes: TensorInfo, settings: Settings) -> P
     if codes.dtype not in FP8 and codes.dtype != "int8":
         return None
     names = [f"{codes.name}_{ending}" for ending in ("scale_inv", "scale")]
-    scale = next((infos[name] for name in names if name in infos), None)
-    if scale is None and codes.dtype == "int8":
+    if codes.dtype == "int8" and (names[0] in infos or infos.get(names[1], codes).dtype not in FLOATS):
+        # Two four-bit numbers in a byte, in one of several orders; or no scale at all.
         return None
+    scale = next((infos[name] for name in names if name in infos), None)
     if scale is None and settings.method and codes.name.endswith(".weight"):
         require_part(infos, names[0 if settings.method == "fp8" else 1], codes.name)
     parts = {"codes": codes}

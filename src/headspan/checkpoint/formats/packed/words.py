@@ -35,6 +35,7 @@ AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """Which field of a word holds the first code of eight, the second, ..."""
 GPTQ_BITS = (2, 3, 4, 8)
 V2 = "gptq_v2"
+KNOWN_METHODS = ("", "gptq", "awq")
 KNOWN_FORMS = ("", "gptq", V2, "gemm", "gemv")
 
 
@@ -112,6 +113,11 @@ def find_word_weight(infos: Infos, codes: TensorInfo, settings: Settings, turned
     stem, _, last = codes.name.rpartition(".")
     if last != "qweight":
         return None
+    if settings.method not in KNOWN_METHODS:
+        raise UnsupportedModel(
+            f"'{codes.name}' is packed by {settings.method!r}, which headspan does not read; "
+            "open the original checkpoint"
+        )
     if settings.form not in KNOWN_FORMS or (settings.form == "gemv" and not settings.groups):
         raise UnsupportedModel(
             f"'{codes.name}' is packed in the format {settings.form!r}, which headspan does not read; "

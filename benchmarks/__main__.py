@@ -10,6 +10,7 @@ from benchmarks import (
     hub,
     interventions,
     lab,
+    packed,
     positions,
     reading,
     runtime,
@@ -24,6 +25,7 @@ BENCHMARKS = {
     for module in (
         reading,
         gguf_files,
+        packed,
         hub,
         affinity,
         similarity,

@@ -351,16 +351,25 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
         r"storage '0' should hold 192 uncompressed bytes; found 8 bytes",
     ),
     "nested state dict": (nested_state_dict, r"no tensor at its top level \(it holds 'state_dict'\)"),
-    "GPTQ": (quantized("gptq", {"suffix": ".qweight", "dtype": "I32"}), r"quantized \(GPTQ\); open the original"),
-    "AWQ": (quantized("awq", {"suffix": ".qweight", "dtype": "I32"}), r"quantized \(AWQ\); open the original"),
-    "GPTQ without saying so": (quantized("", {"suffix": ".qweight", "dtype": "I32"}), r"quantized \(GPTQ or AWQ\)"),
+    "GPTQ codes alone": (
+        quantized("gptq", {"suffix": ".qweight", "dtype": "I32"}),
+        r"c_attn\.qweight' has no '.*scales'",
+    ),
+    "AWQ codes alone": (
+        quantized("awq", {"suffix": ".qweight", "dtype": "I32"}),
+        r"c_attn\.qweight' has no '.*scales'",
+    ),
+    "an unknown method": (
+        quantized("hqq", {"suffix": ".W_q", "dtype": "U8"}),
+        r"quantized \(HQQ\), which headspan does not read; open the original",
+    ),
     "bitsandbytes": (
         quantized("bitsandbytes", {"suffix": ".weight", "dtype": "U8"}),
         r"quantized weights \(bitsandbytes\)",
     ),
     "fp8": (
         quantized("fp8", {"suffix": ".weight", "dtype": "F8_E4M3"}),
-        r"stored as float8_e4m3fn: quantized weights \(fp8\)",
+        r"'h\.0\.attn\.c_attn\.weight' has no 'h\.0\.attn\.c_attn\.weight_scale_inv'",
     ),
     **hostile_gguf.CASES,
 }

@@ -6,6 +6,7 @@ import atexit
 import builtins
 import io
 import json
+import math
 import os
 import resource
 import sys
@@ -25,11 +26,11 @@ from hypothesis import strategies as st
 import headspan
 from headspan.checkpoint import open_checkpoint
 from headspan.errors import HeadspanError
-from tests.robustness import hostile, hostile_gguf
+from tests.robustness import hostile, hostile_gguf, hostile_packed
 
 FEW = 200
 MANY = 9_100
-"""Cases of each kind in the slow suite; with thirteen kinds, here and in `test_fuzz_hub`, over 100,000."""
+"""Cases of each kind in the slow suite; with fourteen kinds, here and in `test_fuzz_hub`, over 100,000."""
 LONGEST_SECONDS, MOST_MEMORY = 5, 300 * 2**20
 
 JSON = st.recursive(
@@ -221,6 +222,54 @@ INDEXES = st.dictionaries(st.text(max_size=10), FILES | st.text(max_size=30) | J
 )
 INTACT_INDEX = json.dumps({"weight_map": dict.fromkeys(hostile.SHAPES, "shard.safetensors")}).encode()
 
+PACKED = (
+    *("GPTQ act-order", "AWQ", "fp8 blocks", "int4 asymmetric", "int8 asymmetric"),
+    *("NVFP4", "MXFP4", "nf4", "LLM.int8"),
+)
+SETTINGS = ("quant_method", "bits", "group_size", "weight_block_size", "checkpoint_format", "config_groups", "version")
+ALIKE = {"U8": ["I8", "F8_E4M3", "F8_E5M2"], "F16": ["BF16", "I16"], "F32": ["I32"], "I32": ["F32", "U32"]}
+"""Dtypes by others of the same size."""
+
+
+@cache
+def packed_file(scheme: str) -> tuple[bytes, dict[str, Any]]:
+    """An intact quantized checkpoint as the bytes of its file, and its settings."""
+    with tempfile.TemporaryDirectory() as name:
+        tensors, settings = hostile_packed.tensors_and_settings(scheme)
+        hostile_packed.write(Path(name), tensors, settings)
+        return (Path(name) / "model.safetensors").read_bytes(), settings
+
+
+@st.composite
+def packed_checkpoints(draw: st.DrawFn) -> tuple[bytes, object]:
+    """A quantized checkpoint with tensors renamed or of another shape or dtype, other bytes or other settings."""
+    content, settings = packed_file(draw(st.sampled_from(PACKED)))
+    length = int.from_bytes(content[:8], "little")
+    header, data = json.loads(content[8 : 8 + length]), bytearray(content[8 + length :])
+    for _ in range(draw(st.integers(1, 3))):
+        own = draw(st.sampled_from(sorted(name for name in header if "q_proj" in name)))
+        what = draw(st.sampled_from(["bytes", "dtype", "shape", "name", "settings"]))
+        shape = header[own]["shape"]
+        if what == "bytes":
+            start, end = header[own]["data_offsets"]
+            at, patch = draw(st.integers(start, end - 1)), draw(st.binary(min_size=1, max_size=8))
+            data[at : min(end, at + len(patch))] = patch[: min(end, at + len(patch)) - at]
+        elif what == "dtype":
+            header[own]["dtype"] = draw(st.sampled_from(ALIKE.get(header[own]["dtype"], ["U8"])))
+        elif what == "shape":
+            items = math.prod(shape)
+            header[own]["shape"] = draw(st.sampled_from([shape[::-1], [items], [1, items], [items, 1], [*shape, 1]]))
+        elif what == "name":
+            header[own + draw(st.sampled_from(["2", ".weight", "_scale"]))] = header.pop(own)
+        else:
+            settings = {**settings, draw(st.sampled_from(SETTINGS)): draw(JSON | st.integers(-2, 9))}
+    return hostile.safetensors_bytes(header, bytes(data)), settings
+
+
+def check_packed(case: tuple[bytes, object]) -> None:
+    attempt(lambda folder: hostile.write(folder, case[0], {**hostile_packed.CONFIG, "quantization_config": case[1]}))
+
+
 STRATEGIES: dict[str, tuple[Callable[[Any], None], st.SearchStrategy[Any]]] = {
     "safetensors bytes": (check_bytes, damaged(INTACT)),
     "safetensors header": (check_header, headers()),
@@ -231,6 +280,7 @@ STRATEGIES: dict[str, tuple[Callable[[Any], None], st.SearchStrategy[Any]]] = {
     "GGUF bytes": (check_gguf, damaged(GGUF)),
     "GGUF numbers": (check_gguf, gguf_numbers()),
     "index": (check_index, INDEXES | damaged(INTACT_INDEX)),
+    "quantized tensors": (check_packed, packed_checkpoints()),
     "config": (
         check_config,
         st.dictionaries(st.sampled_from([*hostile.CONFIG, "head_dim", "quantization_config"]), JSON, max_size=3),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from headspan._version import __version__
 from headspan.checkpoint.config import Config
 from headspan.checkpoint.families import Shape
-from headspan.checkpoint.formats.tensors import TensorStore, check_readable, packed_format
+from headspan.checkpoint.formats.tensors import CODES, TensorInfo, TensorStore, check_readable, packed_format
 from headspan.checkpoint.stored_stack import StoredStack, check_shape
 from headspan.dims import Fold
 from headspan.errors import ArgumentError, CheckpointError
@@ -66,8 +66,13 @@ class Checkpoint:
 
     @cached_property
     def packing(self) -> str | None:
-        """How some of the weights are quantized, if they are; the attention itself is always plain numbers."""
+        """The method by which some of the weights are quantized, if they are."""
         return packed_format(self.config, self.store.infos)
+
+    @cached_property
+    def unread(self) -> list[TensorInfo]:
+        """Tensors that are quantized in a way that headspan does not read; masks (`attn.bias`) are not meant."""
+        return [info for info in self.store.infos.values() if info.dtype in CODES and not info.name.endswith("bias")]
 
     def stack(self, name: str | None = None) -> StoredStack:
         """The stack of that name, or the only one."""

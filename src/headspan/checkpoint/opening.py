@@ -28,6 +28,7 @@ from headspan.checkpoint.converted import GGUFFiles, converted
 from headspan.checkpoint.families import FAMILIES, Stack
 from headspan.checkpoint.families.layout import Layout, describe
 from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, gguf_parts, safe_path, weight_files
+from headspan.checkpoint.formats.packed import unpack_weights
 from headspan.checkpoint.formats.tensors import InMemory, TensorInfo, TensorStore, packed_format, refuse_packed
 from headspan.checkpoint.hub import HubReference, hub_reference
 from headspan.checkpoint.stored_stack import StoredNames, StoredStack
@@ -156,8 +157,15 @@ def _config(config: Any) -> Config:
 def _checkpoint(
     source: str, config: Config, store: TensorStore, revision: str | None = None, folder: Folder = None
 ) -> Checkpoint:
-    config = language_config(config)
+    outer, config = config, language_config(config)
+    store = unpack_weights(store, outer, _keeps_in_out(config))
     return Checkpoint(source, config, store, stored_stacks(source, config, store.infos), revision, folder)
+
+
+def _keeps_in_out(config: Config) -> bool:
+    """Whether the family stores its matrices as [in, out]."""
+    describe = FAMILIES.get(config.model_type)
+    return describe is not None and describe(config)[0].projections["Q"].linear.stored == "in_out"
 
 
 def _snapshot_revision(folder: Path) -> str | None:

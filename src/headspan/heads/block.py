@@ -135,7 +135,7 @@ def read_block(reader: WeightReader, layers: Sequence[int], projections: Project
         matrix, bias = buffers[projection.linear]
         weights[role] = head_weights(matrix, projection.rows, projection.linear.stored, role)
         biases[role] = bias if bias is None or role == "O" else head_features(bias, projection.rows)
-        roundoffs[role] = _roundoff(reader, layers, projection)
+        roundoffs[role] = role_roundoff(reader, layers, projection)
         if projection.latent is not None:
             weights[role], biases[role], spread = _through_latent(
                 reader, layers, projection.latent, buffers, weights[role], biases[role]
@@ -159,7 +159,7 @@ def head_noise(
     return torch.nan_to_num(rms * roundoff, nan=0.0, posinf=0.0)
 
 
-def _roundoff(reader: WeightReader, layers: Sequence[int], projection: Projection) -> float:
+def role_roundoff(reader: WeightReader, layers: Sequence[int], projection: Projection) -> float:
     """The coarsest roundoff of the tensors that a role is made of in these layers."""
     linears = [projection.linear] + ([] if projection.latent is None else [projection.latent.linear])
     return max(reader.roundoff(reader.stored.at_layer(linear, layer)) for linear in linears for layer in layers)

@@ -24,7 +24,7 @@ from headspan.checkpoint.formats.tensors import InMemory
 from headspan.dims import ROLES, Fold, Positions, Role
 from headspan.errors import ArgumentError, MemoryBudgetError, MissingTensor
 from headspan.heads import embeddings
-from headspan.heads.block import HeadBlock, block_bytes, read_block
+from headspan.heads.block import HeadBlock, block_bytes, read_block, role_roundoff
 from headspan.heads.memory import T, TensorCache, layers_that_fit, memory_bytes
 from headspan.heads.norms import HeadNormWeights, NormWeights, checked_fold, fold_label
 from headspan.heads.reader import WeightReader, checked_dtype, checked_layers, checked_roles, span_text
@@ -265,6 +265,11 @@ class Heads:
     def roundoff(self, table: str) -> float:
         """Error that storing left in an entry of W_E, W_pos or W_U, over the rms of its entries."""
         return embeddings.table_roundoff(self.reader, table)
+
+    def attention_roundoff(self) -> float:
+        """The same for the attention matrices of these layers; that of the coarsest."""
+        projections = self._projections(ROLES).values()
+        return max(role_roundoff(self.reader, self.layers, projection) for projection in projections)
 
     def mlp_roundoff(self, layer: int) -> float:
         """The same for the MLP of one layer."""

@@ -74,6 +74,9 @@ def checkpoint_obstacle(checkpoint: Checkpoint, stack: str | None) -> str | None
     lacking = [part for part in stored.missing() if part != "W_U"]
     if lacking:
         return f"the checkpoint is partial, it lacks {', '.join(lacking)}; open the complete one"
-    if checkpoint.packing is not None:
-        return f"its weights are quantized ({checkpoint.packing}); open the original checkpoint"
+    if checkpoint.packing is not None and checkpoint.unread:
+        return (
+            f"its tensor '{checkpoint.unread[0].name}' is quantized ({checkpoint.packing}) in a way that headspan does "
+            "not read; open the original checkpoint"
+        )
     return None

@@ -257,7 +257,9 @@ def load_module(
     The module has its language-model head where the checkpoint has one; an encoder without gives states only.
     """
     transformers = require_transformers()
-    fields = {name: value for name, value in checkpoint.config.fields.items() if name != "model_type"}
+    # Weights come unpacked, so that the module is a plain one.
+    beside = {"model_type", "quantization_config", "compression_config"}
+    fields = {name: value for name, value in checkpoint.config.fields.items() if name not in beside}
     with quiet_transformers():
         try:
             config = transformers.AutoConfig.for_model(checkpoint.family, **fields)

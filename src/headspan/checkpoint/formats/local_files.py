@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from headspan.checkpoint.config import Config, read_json
 from headspan.checkpoint.formats import WeightHeader, read_weight_header
 from headspan.checkpoint.formats.gguf_header import GGUFHeader
-from headspan.checkpoint.formats.headers import is_torch_zip
+from headspan.checkpoint.formats.headers import is_torch_zip, read_safetensors_header
 from headspan.checkpoint.formats.tensors import TensorInfo, merge_infos, names_by_place
 from headspan.errors import CheckpointError
 
@@ -214,6 +214,19 @@ class LocalFiles:
                 return {name: file.get_tensor(name) for name in names}
         except (SafetensorError, OSError) as problem:
             raise CheckpointError(f"'{path.name}' can no longer be read: {problem}") from problem
+
+    def read_bytes(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Contents of tensors in safetensors files as bytes, without torch."""
+        contents: dict[str, bytes] = {}
+        for place, wanted in names_by_place(self.infos, names).items():
+            path = self.files[place]
+            with path.open("rb") as file:
+                header = read_safetensors_header(file, path.stat().st_size, place)
+                for name in wanted:
+                    start, end = header.byte_ranges[name]
+                    file.seek(start)
+                    contents[name] = file.read(end - start)
+        return contents
 
     def _read_torch(self, path: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
         state_dict = self._loaded_whole.get(path.name)

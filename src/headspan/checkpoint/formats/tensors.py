@@ -3,7 +3,7 @@
 A `TensorStore` knows the name, dtype and shape of every tensor from headers alone, and reads the ones it is asked for.
 Stores differ in where the bytes are (local files, memory, a remote host); nothing above them does.
 
-Weights whose stored numbers are not the weights: quantized and packed formats, refused by name.
+Weights whose stored numbers are not the weights are unpacked (`packed`); those of other schemes are refused by name.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ DTYPES = (
 ITEM_BYTES: Mapping[str, int] = {name: n_bytes for name, n_bytes, _, _ in DTYPES}
 READABLE: frozenset[str] = frozenset({"float64", "float32", "float16", "bfloat16"})
 """Dtypes whose numbers are the weights themselves; any other dtype means packed or quantized weights."""
+CODES: frozenset[str] = frozenset({"uint8", "int8", "int32", "float8_e4m3fn", "float8_e5m2"})
+"""Dtypes of codes, which stand for weights together with scales."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ PACKED_SUFFIXES: Mapping[str, str] = {
     ".weight_packed": "compressed-tensors",
     ".weight_scale_inv": "fp8",
 }
-METHOD_NAMES: Mapping[str, str] = {"gptq": "GPTQ", "awq": "AWQ", "bitsandbytes": "bitsandbytes", "fp8": "fp8"}
+METHOD_NAMES: Mapping[str, str] = {"gptq": "GPTQ", "awq": "AWQ", "hqq": "HQQ"}
 REMEDY = "open the original checkpoint, or load this one with transformers, call model.dequantize() and save it"
 
 
@@ -191,14 +193,17 @@ def packed_format(config: Config, infos: Mapping[str, TensorInfo]) -> str | None
     """The quantization method of a checkpoint, from its config or its tensor names, or None."""
     quantization = config.get("quantization_config")
     if isinstance(quantization, dict):
-        method = str(quantization.get("quant_method", "an unnamed method"))
+        method = str(quantization.get("quant_method", "an unnamed method"))[:40]
         return METHOD_NAMES.get(method, method)
+    schemes = sorted({info.packing.scheme for info in infos.values() if info.packing is not None})
+    if schemes:
+        return ", ".join(schemes)
     packed = next((name for name in infos if name.endswith(tuple(PACKED_SUFFIXES))), None)
     return None if packed is None else next(m for suffix, m in PACKED_SUFFIXES.items() if packed.endswith(suffix))
 
 
 def refuse_packed(method: str) -> UnsupportedModel:
-    return UnsupportedModel(f"the attention weights are quantized ({method}); {REMEDY}")
+    return UnsupportedModel(f"the attention weights are quantized ({method}), which headspan does not read; {REMEDY}")
 
 
 def check_readable(info: TensorInfo, method: str | None) -> None:

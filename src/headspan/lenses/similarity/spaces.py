@@ -35,7 +35,6 @@ from headspan.subspaces import (
     intersection,
     orthonormal_basis,
     subspace_sum,
-    unit_roundoff,
 )
 from headspan.subspaces.slabs import ScratchSlabs, scratch_slabs
 
@@ -85,7 +84,7 @@ def space_choice(
     if not 1 <= rank <= heads.d_head:
         raise ArgumentError(f"qk_rank={rank} is out of range; it is in 1..{heads.d_head} (d_head)")
     # Noise turns a direction by about 2 u (sqrt d + sqrt p) / sqrt d, at most 4 u while singular values are alike.
-    turned = max(default_tolerance(heads.d_model, heads.dtype), 4 * unit_roundoff(heads.reader.stored_dtype))
+    turned = max(default_tolerance(heads.d_model, heads.dtype), 4 * heads.attention_roundoff())
     return SpaceChoice(
         space=space,
         tolerance=tolerance,

@@ -14,8 +14,6 @@ from headspan.result import Result
 
 LENS = "spectra"
 LEVEL = 0.01
-ROUNDOFF = {"float16": 2**-11, "bfloat16": 2**-8}
-"""Unit roundoffs that are large enough to hide singular values of a random square matrix."""
 NOISE = "Null: independent normal entries with the scale of the matrix's own middle half."
 HAAR = "Null: W_Q and W_K keep their singular values and get independent random singular vectors."
 LAW = "Marchenko and Pastur (1967); Johnstone (2001), On the distribution of the largest eigenvalue"
@@ -34,7 +32,7 @@ def findings(result: Result) -> Iterator[Finding]:
     yield from _closest_to_noise(whole)
     yield from _energy(whole, str(result.attrs["init"]))
     yield from _effective_rank(whole)
-    yield from _degenerate(rows, ROUNDOFF.get(str(result.attrs.get("stored_dtype")), 0.0))
+    yield from _degenerate(rows, float(result.attrs.get("roundoff", 0.0)))
 
 
 def _name(row: dict[str, object]) -> str:
@@ -195,11 +193,11 @@ def _effective_rank(whole: pd.DataFrame) -> Iterator[Finding]:
 def _degenerate(rows: pd.DataFrame, roundoff: float) -> Iterator[Finding]:
     """Matrices that are zero, or below the rank that their shape and the precision of a random matrix allow.
 
-    Of a random k x k matrix about 4 u k / pi singular values lie below the noise of a dtype with roundoff u.
+    Of a random k x k matrix about 4 u k / pi singular values lie below the noise of a format with roundoff u.
     """
     m, n = rows["rows"], rows["columns"]
     blurred = np.abs(np.sqrt(m) - np.sqrt(n)) < 2 * roundoff * (np.sqrt(m) + np.sqrt(n))
-    possible = np.minimum(m, n) * (1 - np.where(blurred, 8 * roundoff / np.pi, 0.0))
+    possible = np.minimum(m, n) * (1 - np.where(blurred, min(1.0, 8 * roundoff / np.pi), 0.0))
     plain = ~rows["matrix"].isin(PRODUCTS)
     for chosen, words in (
         (rows["numerical_rank"] == 0, "zero"),

@@ -77,6 +77,7 @@ def measure(
     attrs = {
         "init": chosen.name,
         "tolerance": heads.rank_rule(tolerance),
+        "roundoff": heads.attention_roundoff(),
         "seed": seed,
         "delta": delta,
         "null": NULL,

@@ -1,4 +1,4 @@
-"""Edges between parts of a model as tiers, as a directed graph and as GraphML: what affinity and the whole wiring share.
+"""Edges between parts of a model: their tiers, a directed graph of them, and GraphML; for pairs of heads and for all.
 
 An edge is `strong` (mirror FDR at most 0.1), or it `stands out` (q < 0.05), or it is `background`; its tier is empty
 where no null tells it from the background.

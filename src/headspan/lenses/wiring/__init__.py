@@ -78,7 +78,7 @@ def wiring(
     >>> import headspan
     >>> result = headspan.wiring("demo", src="W_E", dst="heads")
     >>> round(float(result["W_E to V"].share.sel(src="W_E", dst="L0H0")), 2)
-    0.12
+    0.39
     """
     options = arguments(locals())
     from headspan.lenses.run import run

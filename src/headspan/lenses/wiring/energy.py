@@ -30,6 +30,7 @@ from headspan.heads import Heads
 from headspan.lenses.wiring.parts import READ_ROLES
 from headspan.subspaces.slabs import ScratchSlabs, Slabs, TensorSlabs, scratch_slabs, slab_count
 from headspan.subspaces.subspace import Subspace, concatenate
+from headspan.threads import one_thread
 
 Array = Float[np.ndarray, "..."]
 HEIGHT = 32
@@ -80,7 +81,8 @@ def energies(
     """All shares of energy between these matrices and the heads' roles."""
     matrices = [*writers, *readers]
     with _forms(heads, len(matrices), memory) as forms:
-        spectra, places = {}, {}
+        spectra: dict[Matrix, Array] = {}
+        places: dict[Matrix, int] = {}
         for matrix, gram in _grams(heads, matrices, centered, memory // 8):
             form = _normalized(gram)
             spectra[matrix], places[matrix] = _spectrum(form), len(places)
@@ -156,6 +158,7 @@ def _normalized(gram: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
     return gram / trace if trace > 0 else gram * torch.nan
 
 
+@one_thread()
 def _spectrum(form: Float[Tensor, "d d"]) -> Array:
     if bool(form.isnan().any()):
         return np.full(len(form), np.nan)

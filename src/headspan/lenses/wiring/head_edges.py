@@ -20,9 +20,7 @@ from headspan.result import Result
 KERNEL, HAAR = "projection_kernel", "haar"
 
 
-def head_edges(
-    heads: Heads, roles: Sequence[Role], null: str, tolerance: float | None, memory: int
-) -> Iterator[Edges]:
+def head_edges(heads: Heads, roles: Sequence[Role], null: str, tolerance: float | None, memory: int) -> Iterator[Edges]:
     """Pairs of heads through each role that reads this stack's stream; none in a model of one layer."""
     if heads.stack.reads_memory:
         roles = [role for role in roles if role not in KV_ROLES]
@@ -67,15 +65,13 @@ def _table(found: Result, pairing: str) -> xr.Dataset:
     if "top" not in found[pairing].children:
         return found.dataset(pairing)
     pairs, heads = found.dataset(f"{pairing}/top"), found.dataset(f"{pairing}/heads")
-    rows, columns = (
-        [list(heads[side].values).index(label) for label in pairs[side].values] for side in ("src", "dst")
-    )
+    rows, columns = ([list(heads[side].values).index(label) for label in pairs[side].values] for side in ("src", "dst"))
     shape = (heads.sizes["src"], heads.sizes["dst"])
     table: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
     for name in (KERNEL, *(f"{KERNEL}_{part}" for part in ("null", "null_sd", "z", "p", "q"))):
         values = pairs[name].values
         filled = np.full((*values.shape[:-1], *shape), np.nan)
         filled[..., rows, columns] = values
-        table[name] = ((*pairs[name].dims[:-1], "src", "dst"), filled)
+        table[name] = ((*map(str, pairs[name].dims[:-1]), "src", "dst"), filled)
     ranks = {f"{side}_rank": heads[f"{side}_rank"] for side in ("src", "dst")}
     return xr.Dataset({**table, **ranks}, coords={"null": pairs["null"].values})

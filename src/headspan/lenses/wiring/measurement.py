@@ -99,9 +99,7 @@ def _edges(
     readers = [one for part in ("MLP", "logits") if part in reading for one in _matrices(passes, part, writes=False)]
     roles = [role for role in READ_ROLES if role in reading and writers]
     roles += ["O"] if "O" in writing and readers else []
-    found = energies(
-        passes, writers, readers, roles, centered=centered, tolerance=tolerance, memory=budget
-    )
+    found = energies(passes, writers, readers, roles, centered=centered, tolerance=tolerance, memory=budget)
     for src in writing:
         for dst in reading:
             if not (src == "O" and dst in READ_ROLES):
@@ -118,7 +116,8 @@ def _matrix_relation(
     """Edges of one kind, of which at least one end is a matrix."""
     src, dst = (axis(heads, part) for part in kinds)
     rows, columns = (
-        [place for place, one in enumerate(side) if one.part == part] for side, part in zip(matrices, kinds, strict=True)
+        [place for place, one in enumerate(side) if one.part == part]
+        for side, part in zip(matrices, kinds, strict=True)
     )
     if src.is_heads:
         share = found.shares["O"][:, columns]
@@ -140,7 +139,7 @@ def _matrix_relation(
 def _is_tied(heads: Heads) -> bool:
     stored = heads.reader.stored
     tokens = stored.stack.tokens
-    return tokens is not None and stored.unembedding == stored.names.find(*tokens.names)
+    return tokens is not None and (stored.stack.tied or stored.unembedding == stored.names.find(*tokens.names))
 
 
 def _parts(found: Sequence[Edges], nodes: dict[str, xr.Dataset]) -> xr.Dataset:

@@ -34,14 +34,17 @@ def neuron_edges(heads: Heads, label: str, null: str, tolerance: float | None) -
     shares: dict[tuple[str, Role], dict[int, np.ndarray]] = {}
     for layer in heads.layers:
         listens = can_compose(heads.stack, "O", head.layer, "MLP", layer)
-        feeds = [role for role in READ_ROLES if can_compose(heads.stack, "MLP", layer, _part(role), head.layer)]
+        feeds: list[Role] = [
+            role for role in READ_ROLES if can_compose(heads.stack, "MLP", layer, _part(role), head.layer)
+        ]
         if not (listens or feeds):
             continue
         current_step(f"neurons of layer {layer}")
         for place, W in enumerate(heads.mlp_matrices(layer)):
             writes = place == len(reads)
             rows, name = (W, "out") if writes else (W.mT, reads[place])
-            for role in feeds if writes else (["O"] if listens else []):
+            readers: list[Role] = feeds if writes else ["O"] if listens else []
+            for role in readers:
                 shares.setdefault((name, role), {})[layer] = _share(rows, spaces[role][0])
     for (name, role), by_layer in shares.items():
         yield _relation(heads, head, name, role, by_layer, int(spaces[role][1]), null)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
@@ -111,10 +110,9 @@ def axis(heads: Heads, part: Part) -> Axis:
     if part == "MLP":
         return Axis(part, np.array([f"L{layer}MLP" for layer in layers], dtype=object), layers)
     if part in ("Q", "K", "V", "O"):
-        role = cast("Role", part)
-        count = heads.shape(role)[1]
+        count = heads.shape(part)[1]
         layer, number = np.repeat(layers, count), np.tile(np.arange(count), len(layers))
-        kv = role in KV_ROLES and heads.n_kv_heads < heads.n_heads
+        kv = part in KV_ROLES and heads.n_kv_heads < heads.n_heads
         return Axis(part, head_labels(layer, number, kv), layer, number)
     return Axis(part, np.array([part], dtype=object))
 

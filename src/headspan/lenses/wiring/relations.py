@@ -102,7 +102,10 @@ class Edges:
         }
         whole = all(each.all() for each in keep)
         stacked["q"] = np.stack(
-            [said["q"] if whole and "q" in said else q_values(p) for said, p in zip(self.nulls.values(), stacked["p"], strict=True)]
+            [
+                said["q"] if whole and "q" in said else q_values(p)
+                for said, p in zip(self.nulls.values(), stacked["p"], strict=True)
+            ]
         )
         first = next(iter(self.nulls))
         mirror = None if self.mirror is None else np.where(known, self.mirror[cut], np.nan)

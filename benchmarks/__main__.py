@@ -16,6 +16,7 @@ from benchmarks import (
     similarity,
     spectra,
     sweep,
+    wiring,
 )
 
 BENCHMARKS = {
@@ -24,6 +25,7 @@ BENCHMARKS = {
         reading,
         hub,
         affinity,
+        wiring,
         similarity,
         drift,
         positions,

@@ -18,6 +18,7 @@ from benchmarks import (
     similarity,
     spectra,
     sweep,
+    wiring,
 )
 
 BENCHMARKS = {
@@ -28,6 +29,7 @@ BENCHMARKS = {
         packed,
         hub,
         affinity,
+        wiring,
         similarity,
         drift,
         positions,

@@ -15,6 +15,7 @@ from docs.calibration.rows import Row
 PAGE = Path(__file__).parent / "mathematics" / "calibration.md"
 DRAWS = {
     "two_way": 80,
+    "wiring": 80,
     "composition_score": 400000,
     "direction": 3000,
     "spikes": 30000,

@@ -26,6 +26,7 @@ from headspan.lenses.similarity import similarity as similarity
 from headspan.lenses.spectra import spectra as spectra
 from headspan.lenses.tokens import tokens as tokens
 from headspan.lenses.validate import validate as validate
+from headspan.lenses.wiring import wiring as wiring
 from headspan.result import Result as Result
 from headspan.sweeps import sweep as sweep
 

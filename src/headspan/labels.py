@@ -48,6 +48,8 @@ class HeadIndex(PandasIndex):
 
     def _spelled(self, label: Any) -> Any:
         """A label, or each of a list of them, as the axis spells it."""
+        if isinstance(label, str) and label in self.index:
+            return label
         if isinstance(label, tuple | str):
             return str(HeadLabel.parse(label))
         if isinstance(label, list):

@@ -22,7 +22,8 @@ from headspan.lenses.affinity.class_detection import (
     weighted_average_precision,
 )
 from headspan.lenses.affinity.robustness import basis_sensitivity, fold_robustness
-from headspan.lenses.affinity.wiring import communities, edges, hub_scores, ranked_hubs, wiring_graph, write_graphml
+from headspan.lenses.affinity.wiring import communities, edges, hub_scores, ranked_hubs, wiring_graph
+from headspan.lenses.graph import write_graphml
 from headspan.result import Result
 from tests.families.tiny_models import CASES
 from tests.unit.test_affinity import planted, untrained

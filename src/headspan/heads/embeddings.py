@@ -86,6 +86,31 @@ def read_table(reader: WeightReader, name: str) -> Float[Tensor, "_ _"]:
     return TABLES[name](reader)
 
 
+def table_rows(reader: WeightReader, name: str, memory: int) -> Iterator[Float[Tensor, "_ d_model"]]:
+    """The rows of W_E or W_pos, or of W_U transposed, in blocks that take about `memory` bytes in the wanted form.
+
+    The table itself is held as it is stored. One whose rows are narrower than the stream is handed out whole.
+    """
+    stored, stack = reader.stored, reader.stored.stack
+    table = {"W_E": stack.tokens, "W_pos": stack.position_table, "W_U": stack.unembedding}[name]
+    own = stored.unembedding if name == "W_U" else None if table is None else stored.names.find(*table.names)
+    if table is None or own is None or table.through is not None:
+        whole = read_table(reader, name)
+        yield whole.T if name == "W_U" else whole
+        return
+    (raw,) = reader.checkpoint.take({own: reader.checkpoint.store.infos[own].shape}).values()
+    rows = raw.reshape(-1, raw.shape[-1])[table.unused_rows :]
+    fold = name == "W_U" and reader.fold != "none" and stack.final_norm is not None
+    norm = reader.norm(stack.final_norm) if fold and stack.final_norm is not None else None
+    step = max(1, memory // (2 * reader.d_model * reader.dtype.itemsize))
+    for start in range(0, len(rows), step):
+        block = reader.convert(rows[start : start + step])
+        if norm is not None:
+            yield fold_norm(block.T, None, norm, reader.center)[0].T
+        else:
+            yield block if name == "W_U" else _written(reader, block)
+
+
 def table_bytes(reader: WeightReader, name: str) -> int:
     """Bytes that reading W_E, W_pos or W_U takes: the stored table, and its copy where it is wanted in another form."""
     stored, stack = reader.stored, reader.stored.stack

@@ -196,6 +196,10 @@ class Heads:
         """W_E, W_pos or W_U, read now and not kept."""
         return embeddings.read_table(self.reader, name)
 
+    def table_rows(self, name: str, memory: int | str = "1GB") -> Iterator[Float[Tensor, "_ d_model"]]:
+        """The rows of W_E or W_pos, or of W_U transposed, in blocks of about `memory` bytes; none is kept."""
+        return embeddings.table_rows(self.reader, name, memory_bytes(memory))
+
     @property
     def widened_together(self) -> bool:
         """Whether one matrix widens the rows of W_E and W_pos to d_model (ALBERT, ELECTRA)."""

@@ -69,6 +69,8 @@ class Stack(Shape):
     mlp: MLP | None
     experts: bool = False
     """The MLP is a mixture of experts, which headspan does not hand out."""
+    parallel: bool = False
+    """Attention and MLP of a layer read the same stream, so that neither reads what the other writes there."""
     tokens: Table | None
     position_table: Table | None = None
     unembedding: Table | None = None
@@ -101,5 +103,7 @@ class Stack(Shape):
             yield "shared layers", f"the model runs through these layers {self.repeats} times; {counted}"
         if self.write_norm is not None:
             yield "", "what the attention writes is normed before it is added to the stream"
+        if self.parallel:
+            yield "parallel blocks", "attention and MLP of a layer read the same stream, side by side"
         if self.experts:
             yield "experts", "the MLP is a mixture of experts and is not handed out"

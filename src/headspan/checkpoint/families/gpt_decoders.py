@@ -25,11 +25,16 @@ def _falcon(layout: Layout, config: Config) -> Layout:
     if config.flag("alibi"):
         layout = replace(layout, positions="alibi")
     if not config.flag("parallel_attn", default=True):
-        return replace(layout, mlp_norm="post_attention_layernorm")
+        return replace(layout, mlp_norm="post_attention_layernorm", parallel=False)
     new = config.flag("new_decoder_architecture")
     if new and config.integer("num_ln_in_parallel_attn", most=2, default=2) == 2:
         return replace(layout, norm="ln_attn", mlp_norm="ln_mlp")
     return layout
+
+
+def _gpt_neox(layout: Layout, config: Config) -> Layout:
+    """Attention and MLP side by side, unless the config says in a row."""
+    return replace(layout, parallel=config.flag("use_parallel_residual", default=True))
 
 
 def _gpt_bigcode_shape(config: Config) -> Shape:
@@ -98,12 +103,14 @@ GPTJ = replace(
     mlp_reads=("mlp.fc_in",),
     mlp_write="mlp.fc_out",
     mlp_norm="ln_1",
+    parallel=True,
     position_table=None,
     tied=False,
 )
 GPT_NEOX = Layout(
     model_type="gpt_neox",
     shape=partial(Shape.of, kv_heads=""),
+    variant=_gpt_neox,
     attention="attention.",
     query_key_value="attention.query_key_value",
     blocks="kv heads",
@@ -123,6 +130,7 @@ BLOOM = replace(
     GPT_NEOX,
     model_type="bloom",
     shape=partial(Shape.of, layers="n_layer", heads="n_head", width="n_embed", kv_heads=""),
+    variant=GPT2.variant,
     layer="h.{layer}.",
     attention="self_attention.",
     query_key_value="self_attention.query_key_value",
@@ -165,6 +173,7 @@ GPT_DECODERS = (
         rotary_share=1.0,
         mlp_bias="bias",
         mlp_norm="input_layernorm",
+        parallel=True,
         mlp_width="ffn_hidden_size",
     ),
     Layout(

@@ -129,6 +129,8 @@ class Layout:
     mlp_width: str = "intermediate_size"
     has_mlp: bool = True
     """False where another stack of the same layers hands it out."""
+    parallel: bool = False
+    """Attention and MLP of a layer read the same stream, side by side."""
     experts: bool = False
     """The MLP is a mixture of experts."""
 
@@ -180,6 +182,7 @@ def describe(layout: Layout, config: Config) -> Stack:
         memory_norm=_optional_norm(layout, config, layout.memory_norm),
         mlp=None if layout.experts or not layout.has_mlp else _mlp(layout, config, shape),
         experts=layout.experts,
+        parallel=layout.parallel,
         tokens=_table(layout, config, shape, layout.tokens, layout.tokens_through),
         position_table=_position_table(layout, config, shape),
         unembedding=_table(layout, config, shape, layout.unembedding, layout.unembedding_through),

@@ -33,7 +33,7 @@ def _phi(layout: Layout, config: Config) -> Layout:
 def _stablelm(layout: Layout, config: Config) -> Layout:
     """Attention and MLP in a row or side by side; optionally a norm for each head."""
     if config.flag("use_parallel_residual"):
-        layout = replace(layout, mlp_norm="input_layernorm")
+        layout = replace(layout, mlp_norm="input_layernorm", parallel=True)
     if not config.flag("qk_layernorm"):
         return layout
     names = ("self_attn.q_layernorm.norms.{head}", "self_attn.k_layernorm.norms.{head}")
@@ -71,6 +71,7 @@ PHI = replace(
     mlp_write="mlp.fc2",
     mlp_bias=True,
     mlp_norm="input_layernorm",
+    parallel=True,
     final_norm="final_layernorm",
 )
 
@@ -142,6 +143,7 @@ LLAMA_DECODERS = (
         mlp_write=LLAMA.mlp_write,
         mlp_bias=False,
         mlp_norm="post_attention_layernorm",
+        parallel=False,
         final_norm="norm",
     ),
     replace(
@@ -153,6 +155,7 @@ LLAMA_DECODERS = (
         norm_kind="layernorm",
         norm_eps=("layer_norm_eps", 1e-5),
         mlp_norm="input_layernorm",
+        parallel=True,
         tied=True,
     ),
     replace(LLAMA, model_type="granite", scale=logits.multiplier_scale),

@@ -50,7 +50,8 @@ def prepare(options: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
 
 def _write_graph(result: Result, path: Path) -> None:
     """The graph of the strongest pairs, with q-values under the result's first null."""
-    from headspan.lenses.affinity.wiring import wiring_graph, write_graphml
+    from headspan.lenses.affinity.wiring import wiring_graph
+    from headspan.lenses.graph import write_graphml
 
     write_graphml(wiring_graph(result, top=result.attrs["top"], null=result.attrs["null"]), path)
 

@@ -9,8 +9,6 @@ import numpy as np
 from headspan.finding import Finding
 from headspan.lenses.affinity.schema import HAAR, KERNEL, PAPER, REVERSE, SIGNIFICANT, STRONG, TWO_WAY
 from headspan.lenses.affinity.wiring import (
-    BACKGROUND,
-    IS_STRONG,
     composing_pairings,
     edges,
     graph_null,
@@ -20,6 +18,7 @@ from headspan.lenses.affinity.wiring import (
     metrics_of,
     ranked_hubs,
 )
+from headspan.lenses.graph import BACKGROUND, IS_STRONG
 from headspan.result import Result
 from headspan.statistics.permutation import smallest_direction_p
 

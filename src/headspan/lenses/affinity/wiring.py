@@ -8,7 +8,7 @@ the haar null and x+ = max(x, 0), its score is by definition
 - `kernel`: inlet and outlet are the plain means of K, the score is their sum;
 - `degree`: inlet and outlet count the head's edges in the union of the top-k graphs, the score is their sum.
 
-A pair is `strong`, or it `stands out`, or it is `background`: see `tiers`.
+A pair is `strong`, or it `stands out`, or it is `background`: see `headspan.lenses.graph`.
 
 Of a sketch the means are those of its unbiased estimates. In a grouped model a pair through K or V ends at a kv head;
 its kernel counts for every query head that reads it.
@@ -17,8 +17,7 @@ its kernel counts for every query head that reads it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -32,10 +31,9 @@ from headspan.lenses.affinity.schema import (
     NULLS,
     REVERSE,
     SCHEMA,
-    SIGNIFICANT,
-    STRONG,
     TWO_WAY,
 )
+from headspan.lenses.graph import UNKNOWN, edge_graph, tier_names
 from headspan.result import Result
 from headspan.statistics.permutation import Array
 
@@ -43,9 +41,6 @@ if TYPE_CHECKING:
     import networkx as nx
 
 DEFINITIONS = ("excess", "kernel", "degree")
-TIERS = IS_STRONG, STANDS_OUT, BACKGROUND = ("strong", "stands out", "background")
-UNKNOWN = ""
-"""Of pairs of a sketch, which knows no null that makes a graph."""
 
 
 def pairings_of(result: Result) -> list[str]:
@@ -83,9 +78,9 @@ def tiers(pairs: pd.DataFrame) -> list[str]:
     null = next((null for null in (TWO_WAY, REVERSE) if f"q_{null}" in pairs), None)
     if null is None:
         return [UNKNOWN] * len(pairs)
-    mirror = pairs["mirror_fdr"] if "mirror_fdr" in pairs else pd.Series(np.nan, pairs.index)
-    named = np.where(pairs[f"q_{null}"] < SIGNIFICANT, STANDS_OUT, BACKGROUND)
-    return [str(name) for name in np.where(mirror <= STRONG, IS_STRONG, named)]
+    mirror = pairs["mirror_fdr"].to_numpy(float) if "mirror_fdr" in pairs else None
+    everything = np.ones(len(pairs), dtype=bool)
+    return [str(name) for name in tier_names(pairs[f"q_{null}"].to_numpy(float), mirror, everything)]
 
 
 def metrics_of(result: Result, pairing: str) -> list[str]:
@@ -172,15 +167,14 @@ def wiring_graph(
         Its nodes are labels (`L4H7`) with `layer` and `head`; its edges, keyed by pairing, have `score`, `tier`, and
         `p` and `q` under `null`. A head without an edge is not in it.
     """
-    import networkx as nx
-
     if null not in (None, *NULLS):
         raise ArgumentError(f"null={null!r} is unknown; nulls are {', '.join(NULLS)}")
     if top is None and above is None and q_below is None:
         raise ArgumentError("a wiring graph needs a limit: top, above or q_below")
     used = pairings or composing_pairings(result)
     null = null or graph_null(result) or first_null(result, used[0])
-    graph = nx.MultiDiGraph(metric=metric, null=null, model=result.attrs.get("model", ""))
+    chosen: list[dict[str, Any]] = []
+    nodes: dict[str, dict[str, Any]] = {}
     for pairing in used:
         table = edges(result, pairing, metric)
         if above is not None:
@@ -189,14 +183,14 @@ def wiring_graph(
             table = table[table[f"q_{null}"] <= q_below]
         for edge in table.head(len(table) if top is None else top).to_dict("records"):
             for side in ("src", "dst"):
-                graph.add_node(edge[side], layer=int(edge[f"{side}_layer"]), head=int(edge[f"{side}_index"]))
+                nodes[edge[side]] = {"layer": int(edge[f"{side}_layer"]), "head": int(edge[f"{side}_index"])}
             numbers = {name: float(edge.get(f"{name}_{null}", np.nan)) for name in ("p", "q")}
-            numbers["score"] = float(edge["score"])
-            graph.add_edge(edge["src"], edge["dst"], key=pairing, pairing=pairing, tier=edge["tier"], **numbers)
+            ends = {"src": edge["src"], "dst": edge["dst"], "pairing": pairing, "tier": edge["tier"]}
+            chosen.append({**ends, **numbers, "score": float(edge["score"])})
     for label, name in (classes or {}).items():
-        if label in graph:
-            graph.nodes[label]["class"] = name
-    return graph
+        if label in nodes:
+            nodes[label]["class"] = name
+    return edge_graph(nodes, chosen, "pairing", metric=metric, null=null, model=result.attrs.get("model", ""))
 
 
 def communities(graph: nx.MultiDiGraph, seed: int = 0) -> list[list[str]]:
@@ -213,17 +207,6 @@ def communities(graph: nx.MultiDiGraph, seed: int = 0) -> list[list[str]]:
         flat.add_edge(src, dst, weight=weight + score)
     groups: Iterable[set[str]] = nx.community.louvain_communities(flat, seed=seed) if flat else []
     return sorted((sorted(group, key=HeadLabel.parse) for group in groups), key=lambda group: (-len(group), group))
-
-
-def write_graphml(graph: nx.MultiDiGraph, path: Path) -> None:
-    """The graph as GraphML, which Gephi, Cytoscape and igraph read. NaN attributes are left out."""
-    import networkx as nx
-
-    plain = nx.MultiDiGraph(**graph.graph)
-    plain.add_nodes_from(graph.nodes(data=True))
-    for src, dst, key, data in graph.edges(keys=True, data=True):
-        plain.add_edge(src, dst, key=key, **{name: value for name, value in data.items() if value == value})
-    nx.write_graphml(plain, path)
 
 
 def has_hubs(result: Result, metric: str = KERNEL) -> bool:

@@ -35,7 +35,8 @@ from headspan.lenses.affinity.figure_layout import (
     shown_pairings,
 )
 from headspan.lenses.affinity.schema import LONG_NAMES, NULLS
-from headspan.lenses.affinity.wiring import BACKGROUND, IS_STRONG, STANDS_OUT, UNKNOWN, edges, graph_null
+from headspan.lenses.affinity.wiring import edges, graph_null
+from headspan.lenses.graph import BACKGROUND, IS_STRONG, STANDS_OUT, UNKNOWN
 from headspan.lenses.wiring_layout import Place, arrow_curve, bow_curve, grid_places, group_ties, pairing_name
 from headspan.result import Result
 from headspan.theme import GREY, LINE

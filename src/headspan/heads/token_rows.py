@@ -53,6 +53,11 @@ class TokenRows:
         """Directions of the stream as directions of the stored rows: scores of the latter are scores in the stream."""
         return directions if self.pull is None else directions @ self.pull.to(directions)
 
+    def vectors(self, tokens: Int[Tensor, " n"], dtype: torch.dtype) -> Float[Tensor, "n d_model"]:
+        """Some rows of the table, in the stream."""
+        rows = self.stored[tokens].to(dtype)
+        return rows if self.pull is None else rows @ self.pull.mT.to(dtype)
+
     def blocks(
         self, dtype: torch.dtype, keep: Int[Tensor, " kept"] | None = None
     ) -> Iterator[tuple[int, Float[Tensor, "block width"]]]:

@@ -19,8 +19,9 @@ means nothing depends on the table, so the null is random directions of the stre
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,11 @@ from headspan.heads import Heads
 from headspan.heads.token_rows import TokenRows, token_rows
 from headspan.lenses.vocabulary.token_texts import Tokens, tokens_of
 from headspan.statistics.draw_tails import upper_p_values
+from headspan.threads import one_thread
 
 SIDES = ("read", "write")
 MASS_TOKENS = 10
-STATISTICS = ("largest_z", "kurtosis", "top_mass")
+STATISTICS = ("top_mass", "largest_z", "kurtosis")
 DRAWS = 500
 """Random directions that the null is estimated from."""
 AT_ONCE = 256
@@ -143,9 +145,12 @@ class TokenTable:
         wanted = min(max(count, MASS_TOKENS), self.n_kept)
         pulled = self.rows.pulled_back(directions.to(self.mean.device, self.dtype))
         sums = _Scores(pulled, -(pulled.double() @ self.mean).to(self.dtype), wanted)
-        for start, block in self.rows.blocks(self.dtype, self.keep):
-            for first in range(0, len(block), TOKENS_AT_ONCE):
-                sums.add(start + first, block[first : first + TOKENS_AT_ONCE])
+        # Directions are shared out among threads, each of which multiplies and sums by itself: they never wait.
+        workers = torch.get_num_threads()
+        with one_thread(), ThreadPoolExecutor(workers) as pool:
+            for start, block in self.rows.blocks(self.dtype, self.keep):
+                sums.measure_sizes(block)
+                list(pool.map(partial(sums.add, start, block), sums.parts))
         return self._reading(sums, min(count, self.n_kept))
 
     def _reading(self, sums: _Scores, count: int) -> Reading:
@@ -241,18 +246,26 @@ class _Scores:
         self.best = torch.full((n, 2, wanted), -torch.inf, dtype=directions.dtype, device=device)
         self.places = torch.zeros((n, 2, wanted), dtype=torch.long, device=device)
 
-    def add(self, start: int, block: Tensor) -> None:
-        """The next tokens, of which the first is at place `start`."""
+    @property
+    def parts(self) -> list[slice]:
+        """The directions, some at a time."""
+        return [slice(first, first + AT_ONCE) for first in range(0, len(self.directions), AT_ONCE)]
+
+    def measure_sizes(self, block: Tensor) -> None:
+        """|direction| times the longest row so far."""
         longest = torch.linalg.vector_norm(block, dim=-1).max().double()
         self.sizes = torch.maximum(self.sizes, longest * torch.linalg.vector_norm(self.directions, dim=-1).double())
-        for first in range(0, len(self.directions), AT_ONCE):
-            part = slice(first, first + AT_ONCE)
-            scores = torch.addmm(self.shift[part, None], self.directions[part], block.mT)
+
+    def add(self, start: int, block: Tensor, part: slice) -> None:
+        """The next tokens, of which the first is at place `start`, along some directions."""
+        for first in range(0, len(block), TOKENS_AT_ONCE):
+            rows = block[first : first + TOKENS_AT_ONCE]
+            scores = torch.addmm(self.shift[part, None], self.directions[part], rows.mT)
             squares = scores.square()
             self.squares[part] += squares.sum(-1).double()
             self.fourth[part] += torch.linalg.vector_norm(squares, dim=-1).double().square()
             for end in range(2):
-                self._keep_best(part, end, start, scores if end == 0 else scores.neg_())
+                self._keep_best(part, end, start + first, scores if end == 0 else scores.neg_())
 
     def _keep_best(self, part: slice, end: int, start: int, scores: Tensor) -> None:
         values, places = _largest(scores, min(self.wanted, scores.shape[1]))

@@ -1,9 +1,9 @@
 """Leading singular directions of W_OV, W_QK, the MLP's matrices and W_U, without forming a matrix of d x d for a head.
 
 W_OV = W_V W_O and W_QK = W_Q R_delta W_K^T are factored: their singular vectors come from those of a d_head x d_head
-core (`subspaces.Factored`). Left vectors are what is read (OV) or the query side (QK), right ones what is written or the
-key side. Heads of a group share W_K or W_V and are taken query head by query head. Of an MLP's matrix the vectors on the
-stream's side are eigenvectors of a d_model x d_model Gram matrix, of W_U those of the covariance of its columns.
+core (`subspaces.Factored`). Left vectors are what is read (OV) or the query side (QK), right ones what is written or
+the key side. Heads of a group share W_K or W_V and are taken query head by query head. Of an MLP's matrix the vectors
+on the stream's side are eigenvectors of a d_model x d_model Gram matrix, of W_U those of the covariance of its columns.
 
 A direction whose singular value is rounding is a row of zeros, which reads as undefined.
 """
@@ -36,18 +36,14 @@ COPIES = 8
 
 @dataclass(frozen=True)
 class Directions:
-    """Leading directions of some matrices: [..., k, d_model] on each side, singular values [..., k], energy [...]."""
+    """Leading directions of some matrices, by side, with singular values and energy, the sum of all their squares.
 
-    sides: dict[str, Float[Tensor, "*matrix k d_model"]]
-    values: Float[Tensor, "*matrix k"]
-    energy: Float[Tensor, "*matrix"]
-    """Sum of all squared singular values."""
+    The sides of a circuit share its singular values; matrices of an MLP stand for sides and have their own.
+    """
 
-    @property
-    def share(self) -> np.ndarray:
-        """Share of the energy that each direction holds."""
-        share: np.ndarray = (self.values.square() / self.energy[..., None]).numpy(force=True)
-        return share
+    sides: dict[str, Float[Tensor, "matrix k d_model"]]
+    values: Float[Tensor, "matrix k ..."]
+    energy: Float[Tensor, "matrix ..."]
 
 
 def circuit_factors(heads: Heads, block: HeadBlock, kind: str, delta: int = 0) -> tuple[Tensor, Tensor]:
@@ -101,8 +97,10 @@ def circuit_directions(
     return Directions({sides[0]: left * real, sides[1]: right * real}, values, S.square().sum(-1))
 
 
-def gram_directions(gram: Float[Tensor, "d d"], leading: int, side: str) -> Directions:
-    """The leading eigenvectors of a Gram or covariance matrix: singular directions of what it was made of."""
+def gram_directions(
+    gram: Float[Tensor, "d d"], leading: int
+) -> tuple[Float[Tensor, "k d"], Float[Tensor, " k"], Float[Tensor, ""]]:
+    """Singular directions, values and energy of a matrix by its Gram or covariance matrix."""
     d = len(gram)
     k = min(leading, d)
     if d <= DENSE or k > d // 4:
@@ -115,4 +113,4 @@ def gram_directions(gram: Float[Tensor, "d d"], leading: int, side: str) -> Dire
         values, vectors = (torch.as_tensor(each, device=gram.device) for each in pair)
     squares = values.flip(-1)[:k].clamp(min=0)
     real = (squares > 1e-12 * squares[0])[:, None]
-    return Directions({side: vectors.flip(-1)[:, :k].T * real}, squares.sqrt(), gram.double().trace())
+    return vectors.flip(-1)[:, :k].T * real, squares.sqrt(), gram.double().trace()

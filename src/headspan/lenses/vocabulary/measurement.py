@@ -178,17 +178,17 @@ class _Pass:
             found = []
             for name, matrix in zip(names, double.mlp_matrices(layer), strict=True):
                 gram = matrix @ matrix.mT if name != "W_out" else matrix.mT @ matrix
-                found.append(gram_directions(gram, self.chosen.leading, name))
-            sides = {name: each.sides[name][None] for name, each in zip(names, found, strict=True)}
-            values = torch.stack([each.values for each in found], -1)[None]
-            energy = torch.stack([each.energy for each in found], -1)[None]
+                found.append(gram_directions(gram, self.chosen.leading))
+            sides = {name: vectors[None] for name, (vectors, _, _) in zip(names, found, strict=True)}
+            values = torch.stack([values for _, values, _ in found], -1)[None]
+            energy = torch.stack([energy for _, _, energy in found])[None]
             parts.append(self._read(Directions(sides, values, energy), ("layer",)))
         return self._node(parts, {"layer": list(self.heads.layers)}, names)
 
     def _unembedding(self) -> xr.Dataset:
         """Singular directions of W_U, its columns less their mean."""
-        found = gram_directions(self.tables["write"].second_moment, self.chosen.leading, "write")
-        one = Directions({"write": found.sides["write"][None]}, found.values[None], found.energy[None])
+        vectors, values, energy = gram_directions(self.tables["write"].second_moment, self.chosen.leading)
+        one = Directions({"write": vectors[None]}, values[None], energy[None])
         node = self._node([self._read(one, ("matrix",))], {}, ("write",))
         return node.isel(matrix=0)
 

@@ -9,6 +9,9 @@ Null: the right words are permuted. Then s has mean 0 and variance 1 / (n - 1) e
 words, on the left or on the right, do not matter. p-values come from drawn permutations and their tail, one-sided.
 `hits` is the share of left words whose own partner has the highest S~ of all right words; 1 / n by chance.
 
+Partners often have similar vectors, so that a head that copies also maps words to their partners. `tables_z` and
+`tables_hits` are the same numbers without a head, e(a_i) . w(b_j): a head beyond them knows more than the tables do.
+
 A pair counts if both words are single tokens of the vocabulary.
 
 Reference: Elhelo and Geva (2024), Inferring functionality of attention heads from their parameters.
@@ -121,6 +124,8 @@ class RelationScores:
         self.orders = [
             self.random.permuted(np.tile(np.arange(len(one.left)), (PERMUTATIONS, 1)), axis=1) for one in relations
         ]
+        alone = [(left @ right.mT)[None] for left, right in self.vectors]
+        self.alone = [relation_scores(S, orders) for S, orders in zip(alone, self.orders, strict=True)]
         self.parts: list[dict[str, np.ndarray]] = []
 
     def add(self, A: Float[Tensor, "head d r"], B: Float[Tensor, "head d r"]) -> None:
@@ -146,6 +151,8 @@ class RelationScores:
             "relation_score_q": (both, q_values(joined["p"])),
             "hits": (both, joined["hits"]),
             "hits_null": (own, 1 / np.maximum(n, 1)),
+            "tables_z": (own, np.array([one["score"][0] for one in self.alone]) / sd),
+            "tables_hits": (own, np.array([one["hits"][0] for one in self.alone])),
             "pairs": (own, n),
             "listed_pairs": (own, np.array([one.listed for one in self.relations])),
         }

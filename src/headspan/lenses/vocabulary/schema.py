@@ -124,6 +124,8 @@ RELATIONS = (
         "1 / pairs",
         derived=("null",),
     ),
+    Variable("tables_z", ("relation",), "z of the relation score of the token tables without a head", "any number"),
+    Variable("tables_hits", ("relation",), "hits of the token tables without a head", "[0, 1]"),
     Variable("pairs", ("relation",), "pairs whose words are single tokens", "0, 1, ...", of="listed_pairs"),
     Variable("listed_pairs", ("relation",), "pairs in the list", "1, 2, ..."),
 )
@@ -164,7 +166,12 @@ SCHEMA = Schema(
         ),
         Table("copying", "Copying and matching by head", like=("copying", "matching"), nodes="copying"),
         Table(
-            "relations", "Relations by head", like=("relation_score",), nodes="relations", also=("pairs",), most=2000
+            "relations",
+            "Relations by head",
+            like=("relation_score",),
+            nodes="relations",
+            also=("pairs", "tables_z", "tables_hits"),
+            most=2000,
         ),
         Table("neurons", "Neurons in tokens", like=("top_mass",), nodes="neurons"),
         Table("projection", "Tokens inside a head's subspace", like=("share",), nodes="projection"),

@@ -299,7 +299,7 @@ def test_norms_are_folded_by_default_and_heads_that_are_given_keep_their_state(g
     node = encoder["OV"].sel(head="L0H9", side="read", direction=5)
     # A direction of pronouns.
     assert {"she", "her", "he", "him"} <= set(str(node.tokens_high.item()).split(" | "))
-    assert float(node.top_mass_q) < 1e-6
+    assert float(node.top_mass_q) < 1e-3
 
 
 @pytest.mark.parametrize(("role", "table"), [("Q", "W_E"), ("O", "W_U"), ("K", "W_U")])

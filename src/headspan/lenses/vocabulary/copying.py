@@ -9,8 +9,9 @@ The positivity sum Re(lambda) / sum |lambda| in [-1, 1] is 1 where a head raises
 
 Null: A turned by a random rotation Q of the stream, which keeps the singular values of A, B and C. The trace then has
 mean 0 and variance |A B^T C|_F^2 / d exactly. The spread of the positivity comes from a few draws, with the squared
-trace, whose mean is known, as control variate: that takes out most of the noise of so few. p-values are those of a normal law, two-sided. For a Ginibre matrix of d_head x d_head (independent
-normal entries) the spread is 3 / (2 d_head), a reference line.
+trace, whose mean is known, as control variate: that takes out most of the noise of so few. p-values are those of a
+normal law, two-sided. For a Ginibre matrix of d_head x d_head (independent normal entries) the spread is
+3 / (2 d_head), a reference line.
 
 References
 ----------

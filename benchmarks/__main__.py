@@ -16,6 +16,7 @@ from benchmarks import (
     similarity,
     spectra,
     sweep,
+    vocabulary,
 )
 
 BENCHMARKS = {
@@ -28,6 +29,7 @@ BENCHMARKS = {
         drift,
         positions,
         spectra,
+        vocabulary,
         distributions,
         runtime,
         interventions,

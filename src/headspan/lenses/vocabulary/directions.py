@@ -11,7 +11,7 @@ A direction whose singular value is rounding is a row of zeros, which reads as u
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -65,6 +65,8 @@ def circuit_blocks(
     wanted = None if chosen is None else set(chosen)
     if wanted is not None:
         _check_heads(heads, wanted)
+        layers = {label.layer for label in wanted}
+        wide = replace(wide, layers=tuple(layer for layer in heads.layers if layer in layers))
     for block in wide.blocks(min(budget, max(budget // COPIES, per_layer + once)), roles):
         labels = [HeadLabel(layer, head) for layer in block.layers for head in range(heads.n_heads)]
         keep = [place for place, label in enumerate(labels) if wanted is None or label in wanted]

@@ -20,9 +20,7 @@ COMMAND = Command(
         "matrices": Option("Of OV,QK,MLP,W_U; all by default.", names=("--matrices", "--matrix")),
         "neurons": Option("Neurons of MLPs such as L3N1024,L0N5.", names=("--neurons", "--neuron")),
         "leading": Option("How many singular directions of each matrix.", int),
-        "count": Option(
-            "Tokens at each end of a direction, or inside a projection.", int, names=("--count", "--tokens")
-        ),
+        "count": Option("Tokens at each end of a direction, or inside a projection.", int),
         "relations": Option("A CSV file with the columns relation, left, right, in place of the own lists.", Path),
         "projection": Option("Q, K, V or O: list the tokens with most of their norm inside this space of --head."),
         "table": Option("W_E or W_U for --projection; by default W_E for Q, K, V and W_U for O."),

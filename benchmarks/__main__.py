@@ -19,6 +19,7 @@ from benchmarks import (
     spectra,
     sweep,
     wiring,
+    vocabulary,
 )
 
 BENCHMARKS = {
@@ -34,6 +35,7 @@ BENCHMARKS = {
         drift,
         positions,
         spectra,
+        vocabulary,
         distributions,
         runtime,
         interventions,

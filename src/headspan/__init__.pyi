@@ -24,9 +24,9 @@ from headspan.lenses.positions import positions as positions
 from headspan.lenses.ranks import ranks as ranks
 from headspan.lenses.similarity import similarity as similarity
 from headspan.lenses.spectra import spectra as spectra
-from headspan.lenses.tokens import tokens as tokens
 from headspan.lenses.validate import validate as validate
 from headspan.lenses.wiring import wiring as wiring
+from headspan.lenses.vocabulary import vocabulary as vocabulary
 from headspan.result import Result as Result
 from headspan.sweeps import sweep as sweep
 

@@ -61,6 +61,8 @@ class Lens:
     """Two, for a lens that compares checkpoints."""
     on_request: str = ""
     """Why a report leaves it out unless it is asked for; empty where it does not."""
+    fold: str = "none"
+    """Fold state unless the call says one; weights as stored where the model cannot be folded."""
     in_series: bool = True
     """Whether sweeps and the lab follow it by default (where it reads weights alone)."""
     series_options: Mapping[str, Any] = field(default_factory=dict)

@@ -137,11 +137,11 @@ def test_sensitivity_shows_that_the_basis_does_not_matter(stories: Path) -> None
 
 
 def test_tokens_are_listed_with_their_text_and_the_expected_share(stories: Path) -> None:
-    found = json.loads(run("tokens", str(stories), "L2H5", "--role", "o", "--top", "4", "--json"))
-    assert found["schema"] == "headspan.tokens/2"
-    assert [set(row) for row in found["tokens"]] == [{"token", "text", "share", "share_null"}] * 4
-    assert all(0.125 == row["share_null"] < row["share"] <= 1 for row in found["tokens"])
-    assert "share" in run("tokens", str(stories), "L2H5")
+    found = json.loads(run("vocabulary", str(stories), "--head", "L2H5", "--projection", "o", "--count", "4", "--json"))
+    assert found["schema"] == "headspan.vocabulary/1"
+    assert [set(row) for row in found["projection"]] == [{"token", "text", "share", "share_null"}] * 4
+    assert all(0.125 == row["share_null"] < row["share"] <= 1 for row in found["projection"])
+    assert "share" in run("vocabulary", str(stories), "--head", "L2H5", "--projection", "Q")
 
 
 def test_labels_add_counts_and_detection(stories: Path, tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ BAD = [
     (["pair", "MODEL", "L3H9", "L4H2"], "L3H9 does not exist"),
     (["pair", "MODEL", "L3K1", "L4H2"], "is a kv head; name one of the query heads"),
     (["pair", "MODEL", "first", "L4H2"], "'first' is not a head"),
-    (["tokens", "MODEL", "L0H8"], "L0H8 does not exist"),
-    (["tokens", "MODEL", "L0H0", "--role", "X"], "role='X' is unknown"),
+    (["vocabulary", "MODEL", "--head", "L0H8", "--projection", "Q"], "L0H8 does not exist"),
+    (["vocabulary", "MODEL", "--head", "L0H0", "--projection", "X"], "projection='X' is unknown"),
     (["reproduce", "2601.10266", "--model", "MODEL"], "is about GPT-2 small"),
 ]
 

@@ -184,7 +184,7 @@ def test_the_tokenizer_is_fetched_when_someone_asks_for_it(served: Path, hub: Hu
     assert checkpoint.folder is not None
     assert (checkpoint.folder / "tokenizer.json").read_bytes() == (served / "tokenizer.json").read_bytes()
     assert (checkpoint.folder / "config.json").is_file()
-    shown = CliRunner().invoke(app, ["tokens", "org/tiny", "L0H0", "--top", "3"])
+    shown = CliRunner().invoke(app, ["vocabulary", "org/tiny", "--head", "L0H0", "--projection", "Q", "--count", "3"])
     assert shown.exit_code == 0, shown.output
 
 

@@ -25,11 +25,11 @@ QUICK: dict[str, dict[str, Any]] = {
     "detect": {"length": 12, "batch": 2},
     "drift": {"draws": 3},
     "compare": {"draws": 3},
+    "vocabulary": {"draws": 50},
 }
 """Options with which a lens is quick; what a lens needs beyond the model is in `SUBJECTS`."""
 SUBJECTS = {
     "pair": ("demo", "L0H3", "L1H6"),
-    "tokens": ("demo", "L0H3"),
     "drift": ("demo", "synthetic"),
     "compare": ("demo", "synthetic"),
 }

@@ -105,7 +105,7 @@ def test_positions_and_tokens_see_only_true_directions(dtype: str) -> None:
         assert found["matrix_rank"].sel(matrix=role).values.tolist() == [7 * RANK, 8 * RANK]
     overlaps = found.grid()["head_overlap_K"].values
     assert np.isnan(overlaps[0, 0]).all()
-    assert float(headspan.tokens(subject, "L0H1", role="Q")["share_null"]) == RANK / D
+    assert float(headspan.vocabulary(subject, head="L0H1", projection="Q")["projection/share_null"]) == RANK / D
 
 
 @pytest.mark.parametrize("dtype", STORED)

@@ -12,7 +12,7 @@ import xarray as xr
 from sklearn.metrics import average_precision_score
 
 import headspan
-from headspan.errors import ArgumentError, HeadspanError, UnsupportedModel
+from headspan.errors import ArgumentError, HeadspanError
 from headspan.heads.classes import head_classes, published_classes
 from headspan.lenses.affinity.class_detection import (
     class_counts,
@@ -232,41 +232,6 @@ def test_the_kernel_does_not_see_how_its_basis_is_made() -> None:
     assert (np.diff(table["spearman"]) < 0.05).all()
     with pytest.raises(ArgumentError, match=r"kept=\[0\] has no number of directions in 1\.\.8"):
         basis_sensitivity(untrained(layers=3), ["OK"], kept=[0])
-
-
-@pytest.mark.parametrize(("role", "vocabulary"), [("Q", "W_E"), ("O", "W_U"), ("K", "W_U")])
-def test_token_shares_are_their_definition(role: str, vocabulary: str, stories: Path) -> None:
-    heads = headspan.open(stories).heads(dtype="float64")
-    found = headspan.tokens(heads, "L2H5", role=role, vocabulary=vocabulary, top=512).table()
-    vectors = heads.table("W_E") if vocabulary == "W_E" else heads.table("W_U").T
-    vectors = vectors - vectors.mean(0)
-    W = {"Q": heads.W_Q[2, 5], "K": heads.W_K[2, 2], "O": heads.W_O[2, 5].T}[role]
-    projector = W @ torch.linalg.inv(W.T @ W) @ W.T
-    expected = (vectors @ projector).square().sum(-1) / vectors.square().sum(-1)
-    by_token = found.set_index("token")["share"].sort_index().to_numpy()
-    np.testing.assert_allclose(by_token, expected.numpy(), atol=1e-10)
-    assert (found["share"].diff().dropna() <= 0).all()
-    assert (found["share_null"] == 8 / 64).all()
-    assert found["text"].str.len().min() > 0
-
-
-def test_tokens_are_selected_by_their_number_and_ranked(stories: Path) -> None:
-    result = headspan.tokens(stories, "L2H5", top=5)
-    best = result.top(2)
-    assert list(best.columns) == ["token", "text", "score", "expected"]
-    assert float(result["share"].sel(token=best["token"][0])) == best["score"][0]
-    assert result.attrs["head"] == "L2H5"
-
-
-def test_tokens_of_a_missing_table_or_head_are_refused(gpt2_attention: Path, stories: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="it needs one of W_E, W_U; this checkpoint has none"):
-        headspan.tokens(gpt2_attention, "L0H0")
-    with pytest.raises(ArgumentError, match="L0H12 does not exist: layer 0 has 8 heads for role Q"):
-        headspan.tokens(stories, "L0H12", vocabulary="W_E")
-    with pytest.raises(ArgumentError, match="vocabulary='wte' is unknown; it is one of W_E, W_U"):
-        headspan.tokens("nowhere", "L0H0", vocabulary="wte")
-    with pytest.raises(ArgumentError, match="role='X' is unknown; roles are Q, K, V, O"):
-        headspan.tokens("nowhere", "L0H0", role="X")
 
 
 def test_everything_about_a_pair_is_that_of_all_pairs(stories: Path) -> None:

@@ -64,7 +64,8 @@ def lens_command(lens: Lens) -> Callable[..., None]:
     parameters = [*_arguments(lens, declared)]
     options = {**view, **own, **extra}
     parameters += [_option(name, declared, one) for name, one in options.items() if name not in declared.arguments]
-    parameters += [_shared(name, option) for name, option in _opening(lens, own).items()]
+    defaults = shared.OPENING_DEFAULTS | ({} if lens.fold == "none" else {"fold": None})
+    parameters += [_shared(name, option, defaults) for name, option in _opening(lens, own).items()]
     parameters.append(_parameter("output", shared.output(endings), None))
     parameters += [_parameter(name, *kind) for name, kind in DELIVERY.items()]
     command.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -152,8 +153,8 @@ def _opening(lens: Lens, own: Mapping[str, Any]) -> dict[str, Option]:
     return {**prompts, **{name: one for name, one in shared.OPENING.items() if name not in own}}
 
 
-def _shared(name: str, option: Option) -> Parameter:
-    default = shared.OPENING_DEFAULTS.get(name)
+def _shared(name: str, option: Option, defaults: Mapping[str, Any] = shared.OPENING_DEFAULTS) -> Parameter:
+    default = defaults.get(name)
     return _parameter(name, shared.annotated(name, option, default), default)
 
 

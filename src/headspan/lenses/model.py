@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 from headspan.checkpoint import Checkpoint, open_checkpoint
-from headspan.errors import ArgumentError, NotRun, UnsupportedModel
+from headspan.errors import ArgumentError, FoldError, NotRun, UnsupportedModel
 from headspan.lenses.catalog import lenses
 
 if TYPE_CHECKING:
@@ -94,6 +94,17 @@ class Model:
                 stack=stack,
             )
         return self._heads[key]
+
+    def allowed_fold(self, fold: str, stack: str | None = None) -> str:
+        """A lens's own fold state where this model allows it, else "none"; heads that were given keep theirs."""
+        if fold == "none" or self._chosen is not None:
+            return "none"
+        from headspan.heads.norms import checked_fold
+
+        try:
+            return checked_fold(self.checkpoint.stack(stack), fold, False, self.family)
+        except FoldError:
+            return "none"
 
     @staticmethod
     def _changed(heads: Heads, stack: str | None, fold: str, dtype: Any, center: bool) -> Heads:

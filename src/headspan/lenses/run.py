@@ -90,7 +90,7 @@ def _heads(lens: Lens, model: Model, opening: Opening) -> Heads:
     own = "dtype" in signature(lens.measure).parameters
     return model.heads(
         stack=opening.get("stack"),
-        fold=opening.get("fold", "none"),
+        fold=opening["fold"] if "fold" in opening else model.allowed_fold(lens.fold, opening.get("stack")),
         dtype=None if own else opening.get("dtype"),
         device=opening.get("device", "cpu"),
     )

@@ -127,7 +127,9 @@ def pair_channels(heads: Heads, src: HeadLabel, dst: HeadLabel, pairing: str, de
         of a random matrix: `headspan.subspaces.rotated_norms`.
     """
     double = heads.to("float64")
-    return channels_between(double, double.layer(src.layer, ("V", "O")), double.layer(dst.layer), src, dst, pairing, delta)
+    return channels_between(
+        double, double.layer(src.layer, ("V", "O")), double.layer(dst.layer), src, dst, pairing, delta
+    )
 
 
 def channels_between(

@@ -38,7 +38,7 @@ def channels(
     algorithm: str = "auto",
     top: int = 20,
     used: str | Sequence[str] | None = None,
-    tokens: bool = True,
+    vocabulary: bool = True,
     delta: int = 0,
     tolerance: float | None = None,
     draws: int = 1000,
@@ -71,7 +71,7 @@ def channels(
     used
         Of a pair: run the model, remove the source's channels from what these heads read, and compare with random
         directions of equal read energy and with the untrained model. One or several heads of one layer.
-    tokens
+    vocabulary
         Whether to read the directions in the vocabulary.
     delta
         For rotary models, the offset from key to query at which W_Q W_K^T is taken.

@@ -27,8 +27,9 @@ def candidate_channels(
     heads: Heads, reader: ChannelReader, pairing: str, top: int, seed: int, memory: int
 ) -> xr.Dataset:
     """The `top` candidates of one pairing whose leading channels exceed the rotation null most."""
-    settings = {"metrics": "projection_kernel", "top": CANDIDATES * top, "memory": memory, "seed": seed}
-    ranked = affinity(heads, pairings=pairing, **settings).top(CANDIDATES * top)
+    count = CANDIDATES * top
+    scored = affinity(heads, pairings=pairing, metrics="projection_kernel", top=count, memory=memory, seed=seed)
+    ranked = scored.top(count)
     group = heads.n_heads // heads.n_kv_heads
     wanted = [
         Wanted(HeadLabel.parse(src), reading, pairing)

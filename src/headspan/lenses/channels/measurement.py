@@ -45,7 +45,7 @@ def measure(
     algorithm: str = "auto",
     top: int = 20,
     used: Sequence[str] = (),
-    tokens: bool = True,
+    vocabulary: bool = True,
     delta: int = 0,
     tolerance: float | None = None,
     fold: str = "auto",
@@ -71,7 +71,7 @@ def measure(
         wanted = with_channels(checked_pairings(heads, COMPOSING if pairings is None else pairings))
         nodes, more = _all_pairs(computed, reader, wanted, (null, algorithm, top, delta, seed), memory_bytes(memory))
         attrs |= more
-    if tokens:
+    if vocabulary:
         for pairing in COMPOSING:
             if f"{pairing}/top" in nodes:
                 node = nodes[f"{pairing}/top"]
@@ -167,7 +167,10 @@ def _strongest(reader: ChannelReader, node: xr.Dataset, pairing: str, top: int) 
     if not wanted:
         raise ArgumentError(f"no pair of {pairing} has a channel: every circuit on one side is zero")
     derived = {
-        f"coupling_{what}": (("null", "channel"), node[f"coupling_{what}"].values.reshape(node.sizes["null"], -1)[:, best])
+        f"coupling_{what}": (
+            ("null", "channel"),
+            node[f"coupling_{what}"].values.reshape(node.sizes["null"], -1)[:, best],
+        )
         for what in DERIVED
     }
     return channel_dataset(reader, wanted).assign(derived).assign_coords(null=node["null"].values)

@@ -54,9 +54,7 @@ class PairTables:
         return PairTables(numbers, self.source[members], self.reader[members])
 
 
-def pair_tables(
-    heads: Heads, pairings: Sequence[str], order: Order, delta: int, memory: int
-) -> dict[str, PairTables]:
+def pair_tables(heads: Heads, pairings: Sequence[str], order: Order, delta: int, memory: int) -> dict[str, PairTables]:
     """The tables of some pairings, within `memory` bytes beside the tables themselves."""
     n, H, L = heads.n_layers * heads.n_heads, heads.n_heads, heads.n_layers
     tables = {pairing: {name: torch.full((n, n), torch.nan) for name in NUMBERS} for pairing in pairings}
@@ -100,7 +98,8 @@ def _sender_blocks(heads: Heads, memory: int) -> Iterator[tuple[int, Float[Tenso
     step = memory // 3 // each
     for first in range(0, heads.n_layers, step):
         parts = [
-            senders(heads, heads.layer(layer, ("V", "O")))[0].contiguous() for layer in heads.layers[first : first + step]
+            senders(heads, heads.layer(layer, ("V", "O")))[0].contiguous()
+            for layer in heads.layers[first : first + step]
         ]
         yield first, torch.cat(parts)
 

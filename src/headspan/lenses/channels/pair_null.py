@@ -1,4 +1,4 @@
-"""The leading channel of every pair beside its nulls: what rotation leads to expect, and what the model has in general."""
+"""The leading channel of every pair beside its nulls: random rotations, and what the model's pairs have in general."""
 
 from __future__ import annotations
 

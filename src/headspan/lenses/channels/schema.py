@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from headspan.dims import COMPOSING
 from headspan.schema import Schema, Table, Variable
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from headspan.result import Result
 
 KERNEL, COMPOSITION = "projection_kernel", "composition_score"
 SCORES = (KERNEL, COMPOSITION)
@@ -29,8 +37,8 @@ def _coupling(dims: tuple[str, ...]) -> Variable:
         NULL,
         formula="κ_k = frac{σ_k(M N)}{‖ M ‖_F ‖ N ‖_F}",
         text="M is the source's W_V W_O; N is the destination's W_Q W_Kᵀ for OQ, its transpose for OK, W_V W_O for OV. "
-        "The singular value decomposition of M N is that of a core of d_head columns. A random rotation changes neither "
-        "norm, so that strength and coupling have the same z, p and q. Under the haar null the mean, the spread and the "
+        "The singular value decomposition of M N is that of a core of d_head columns. A random rotation changes "
+        "neither norm, so that strength and coupling have the same z, p and q. Under the haar null mean, spread and "
         "skewness of the largest singular value follow from both spectra; under the two-way null the logarithm is "
         "compared with a robust fit over all pairs of different layers. q is that of Benjamini and Hochberg (1995) "
         "within a pairing and null.",
@@ -105,7 +113,9 @@ def _of_score(name: str, words: str, span: str, null: str) -> tuple[Variable, ..
     reverse = "reverse: pairs of the same model in reverse order, equally many layers apart."
     return (
         Variable(name, (), words, span, f"{null} {reverse}", derived=DERIVED, optional=optional),
-        Variable(f"{name}_rank", (), f"rank by {words} among all pairs", "[1, n_pairs]", "the middle", optional=optional),
+        Variable(
+            f"{name}_rank", (), f"rank by {words} among all pairs", "[1, n_pairs]", "the middle", optional=optional
+        ),
         Variable(f"{name}_n_pairs", (), f"pairs with a {words}", "at least 1", optional=optional),
     )
 
@@ -138,6 +148,7 @@ PAIR = (
     ),
 )
 USE = (
+    Variable("pairing", ("row",), "through which pairing", "text"),
     Variable("removed", ("row",), "what is taken from the destinations' input", "text"),
     Variable("channels", ("row",), "how many channels", "[0, d_head]"),
     Variable("draw", ("row",), "number of the random draw; -1 where nothing is random", "at least -1"),
@@ -181,3 +192,9 @@ SCHEMA = Schema(
     metrics=("coupling", "strength"),
     aliases={"pk": KERNEL, "cs": COMPOSITION},
 )
+
+
+def top_nodes(result: Result) -> dict[str, xr.Dataset]:
+    """The listed channels of every pairing that a result has."""
+    there = [name for name in COMPOSING if name in result and "top" in result[name].children]
+    return {name: result.dataset(f"{name}/top") for name in there}

@@ -88,7 +88,7 @@ def channels(
     -------
     Result
         Nodes OQ, OK, OV: `strength`, `coupling` in [0, 1] with its nulls, `share`, `participation`, `carrying` over
-        (src, dst). Their children `top`: channels with `direction [channel, side, feature]`, `sign` and `tokens`. Of a
+        (src, dst). Nodes top/OQ, ...: channels with `direction [channel, side, feature]`, `sign` and `tokens`. Of a
         pair also `pair/OQ`, ...: scores, angles and spectrum; `use` and `activity` where `used` is given.
 
     >>> import headspan

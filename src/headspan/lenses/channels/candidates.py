@@ -1,7 +1,7 @@
 """Channels of a model whose pairs are too many: those of the pairs that affinity finds strongest, nothing of the rest.
 
 A leading channel is at most as strong as the whole of what two heads share, so that pairs of high affinity are where to
-look; it is no guarantee. q counts all pairs of the model, with p = 1 for those that were not decomposed: an upper bound.
+look; it is no guarantee. q counts all pairs of the model, with p = 1 for those not decomposed: an upper bound.
 """
 
 from __future__ import annotations

@@ -110,8 +110,9 @@ def _channels(result: Result, pairing: str, node: xr.Dataset, top: int) -> Rows:
         cells = [form(float(one[name])) for name, _, form in COLUMNS]
         rows.append((str(one["channel"].values), *cells, str(one["sign"].values), *tokens))
     columns = ["channel", *(title.format(null) for _, title, _ in COLUMNS), "sign"]
-    grid, counted = result[pairing], ""
-    if "n_significant" in grid:
+    counted = ""
+    if pairing in result:
+        grid = result[pairing]
         counted = f": q < 0.05 in {int(grid['n_significant'][0]):,} of {int(grid['n_pairs']):,} pairs"
     return Rows(
         f"{pairing} channels{counted}", [*columns, *(("source tokens", "target tokens") if with_tokens else ())], rows
@@ -119,12 +120,15 @@ def _channels(result: Result, pairing: str, node: xr.Dataset, top: int) -> Rows:
 
 
 def _use(result: Result) -> Iterator[Rows]:
-    """Means over random draws, the untrained twin below the model."""
-    grouped = result.table("use").groupby(["untrained", "pairing", "removed", "channels"], sort=False)
-    means = grouped[["read_energy", "pattern_change", "loss", "copied"]].mean().reset_index()
-    means["untrained"] = means["untrained"].map({0: "no", 1: "yes"})
-    title = f"Without parts of {result.attrs['src']}'s message in what {result.attrs['used']} read"
-    yield Rows.of_records(title, means.to_dict("records"))
+    """Share copied by number of channels removed, means over random draws."""
+    rows = result.table("use")
+    for (pairing, untrained), own in rows.groupby(["pairing", "untrained"], sort=False):
+        means = own.pivot_table(index="channels", columns="removed", values="copied", sort=False).reset_index()
+        which = "in the untrained twin " if untrained else ""
+        title = (
+            f"Repeated tokens copied {which}without parts of what {result.attrs['src']} sends to {result.attrs['used']}"
+        )
+        yield Rows.of_records(f"{title} ({pairing})", means.to_dict("records"))
 
 
 def _made(result: Result) -> Iterator[tuple[str, str]]:

@@ -41,7 +41,7 @@ def write_directions(result: Result, path: Path) -> None:
 
 
 def channel_graph(result: Result) -> nx.MultiDiGraph:
-    """The listed channels as a graph: heads are nodes with layer and index, channels edges keyed by pairing and number."""
+    """The listed channels as a graph: heads are nodes, channels edges keyed by pairing and number."""
     graph = nx.MultiDiGraph(model=str(result.attrs["model"]), fold=str(result.attrs["fold"]))
     rows: pd.DataFrame = result.table()
     for row in rows.to_dict("records"):

@@ -73,9 +73,9 @@ def measure(
         attrs |= more
     if vocabulary:
         for pairing in COMPOSING:
-            if f"{pairing}/top" in nodes:
-                node = nodes[f"{pairing}/top"]
-                nodes[f"{pairing}/top"] = node.assign(token_variables(folded, node, pairing, TOKEN_DRAWS, seed))
+            if f"top/{pairing}" in nodes:
+                node = nodes[f"top/{pairing}"]
+                nodes[f"top/{pairing}"] = node.assign(token_variables(folded, node, pairing, TOKEN_DRAWS, seed))
     if used and src is not None and dst is not None:
         from headspan.lenses.channels.use import use_nodes
 
@@ -95,7 +95,7 @@ def _one_pair(
     scores, attrs = pair_scores(heads, *pair, wanted, settings)
     nodes: dict[str, xr.Dataset] = {}
     for pairing in with_channels(wanted):
-        nodes[f"{pairing}/top"], spectrum = pair_nodes(reader, *pair, pairing, *counts)
+        nodes[f"top/{pairing}"], spectrum = pair_nodes(reader, *pair, pairing, *counts)
         scores[pairing] = scores[pairing].assign(spectrum)
     return nodes | {f"pair/{pairing}": node for pairing, node in scores.items()}, attrs | {"dtype": "float64"}
 
@@ -124,11 +124,11 @@ def _all_pairs(
     attrs["algorithm"] = ("candidates" if costly else "exact") if algorithm == "auto" else algorithm
     if attrs["algorithm"] == "candidates":
         attrs |= {"null": HAAR, "null_reason": "the two-way null is fitted to all pairs, and candidates are a few"}
-        return {f"{each}/top": candidate_channels(heads, reader, each, top, seed, memory) for each in wanted}, attrs
+        return {f"top/{each}": candidate_channels(heads, reader, each, top, seed, memory) for each in wanted}, attrs
     nodes: dict[str, xr.Dataset] = {}
     for pairing, found in pair_tables(heads, wanted, order, delta, memory).items():
         node = pairing_dataset(heads.unrolled(), _by_pass(heads, found), nulls, seed)
-        nodes |= {pairing: node, f"{pairing}/top": _strongest(reader, node, pairing, top)}
+        nodes |= {pairing: node, f"top/{pairing}": _strongest(reader, node, pairing, top)}
     return nodes, attrs
 
 

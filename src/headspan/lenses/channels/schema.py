@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KERNEL, COMPOSITION = "projection_kernel", "composition_score"
 SCORES = (KERNEL, COMPOSITION)
 TWO_WAY, HAAR = NULLS = ("two-way", "haar")
-PAIRS, TOP, ONE = "O[QKV]", "O[QKV]/top", "pair/[QKVO][QKVO]"
+PAIRS, TOP, ONE = "O[QKV]", "top/O[QKV]", "pair/[QKVO][QKVO]"
 ELHAGE = "Elhage et al. (2021), A mathematical framework for transformer circuits"
 ROTATION = (
     "haar: a random rotation between what the source writes and what the destination reads, which keeps both spectra; "
@@ -26,6 +26,17 @@ NULL = (
     f"layers; the standard deviation is that of the logarithm. {ROTATION}"
 )
 DERIVED = ("null", "null_sd", "z", "p", "q")
+
+
+NOTHING, WHOLE, LEADING, REST, RANDOM_SENT, RANDOM_READ = REMOVED = (
+    "nothing",
+    "whole message",
+    "leading channels",
+    "rest of the message",
+    "random directions of the message",
+    "random directions that are read",
+)
+"""What is taken from the destinations' input, in the node `use`."""
 
 
 def _coupling(dims: tuple[str, ...]) -> Variable:
@@ -196,5 +207,5 @@ SCHEMA = Schema(
 
 def top_nodes(result: Result) -> dict[str, xr.Dataset]:
     """The listed channels of every pairing that a result has."""
-    there = [name for name in COMPOSING if name in result and "top" in result[name].children]
-    return {name: result.dataset(f"{name}/top") for name in there}
+    there = [name for name in COMPOSING if "top" in result and name in result["top"].children]
+    return {name: result.dataset(f"top/{name}") for name in there}

@@ -4,9 +4,9 @@ On repeated random tokens, where copying can be seen, and for destinations in on
 
 1. The source's message at every position is a sum of channels, a_k sent_k (`runtime.interventions.channels`).
 2. Taken from the destinations' input are: the n leading channels; the rest of the message; n random directions of the
-   message, that is random combinations of what the source reads; and the amounts of the n leading channels along n random
-   directions that the destination reads. The random ones are scaled to the read energy of the n leading channels, so
-   that they are as large where they arrive.
+   message, that is random combinations of what the source reads; and the amounts of the n leading channels along n
+   random directions that the destination reads. The random ones are scaled to the read energy of the n leading
+   channels, so that they are as large where they arrive.
 3. Outcomes: divergence of the destinations' patterns, loss of the tokens that repeat, and the share that is copied.
 4. The same in the untrained twin, with its own channels.
 
@@ -29,6 +29,7 @@ from headspan.dims import HeadLabel, Role
 from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.channels import Channels
+from headspan.lenses.channels.schema import LEADING, NOTHING, RANDOM_READ, RANDOM_SENT, REST, WHOLE
 from headspan.lenses.model import open_model
 from headspan.progress import current_step
 from headspan.runtime import Forward, forward
@@ -41,13 +42,6 @@ from headspan.runtime.interventions.messages import NormedStream, WithoutMessage
 from headspan.runtime.untrained import untrained_twin
 
 HALF, SEQUENCES, DRAWS = 24, 16, 6
-LEADING, REST, RANDOM_SENT, RANDOM_READ = (
-    "leading channels",
-    "rest of the message",
-    "random directions of the message",
-    "random directions that are read",
-)
-NOTHING, WHOLE = "nothing", "whole message"
 COLUMNS = ("removed", "channels", "draw", "read_energy", "pattern_change", "loss", "copied")
 
 
@@ -188,10 +182,8 @@ class Experiment:
         model, group = self.plain.model, self.plain.model.n_heads // self.plain.model.stack.n_kv_heads
         label = self.readers[0].label
         place = model.layers.index(label.layer)
-        own = [
-            range(each.label.head * group, (each.label.head + 1) * group) if each.label.kv else (each.label.head,)
-            for each in self.readers
-        ]
+        labels = [each.label for each in self.readers]
+        own = [range(one.head * group, (one.head + 1) * group) if one.kv else (one.head,) for one in labels]
         heads = [head for some in own for head in some]
         after, before = (full_logs(each, place)[:, heads, 1:] for each in (run, self.plain))
         return float(js_rows(before, after).mean())

@@ -27,7 +27,7 @@ QUICK: dict[str, dict[str, Any]] = {
 }
 """Options with which a lens is quick; what a lens needs beyond the model is in `SUBJECTS`."""
 SUBJECTS = {
-    "pair": ("demo", "L0H3", "L1H6"),
+    "channels": ("demo", "L0H3", "L1H6"),
     "tokens": ("demo", "L0H3"),
     "drift": ("demo", "synthetic"),
     "compare": ("demo", "synthetic"),

@@ -48,13 +48,14 @@ def haar_corners(count: int, p: int, q: int, d: int, seed: int) -> Float[Tensor,
     """
     generator = np.random.default_rng(seed)
     if p + q > d:
-        frame = torch.linalg.qr(torch.from_numpy(generator.standard_normal((count, d, q)))).Q
+        frame: Tensor = torch.linalg.qr(torch.from_numpy(generator.standard_normal((count, d, q)))).Q
         return frame[:, :p]
     G = torch.from_numpy(generator.standard_normal((count, p, q)))
     T = torch.from_numpy(np.tril(generator.standard_normal((count, p, p)), -1))
     T.diagonal(dim1=1, dim2=2).copy_(torch.from_numpy(generator.chisquare(d - q - np.arange(p), (count, p))).sqrt())
     L = torch.linalg.cholesky(G @ G.mT + T @ T.mT)
-    return torch.linalg.solve_triangular(L, G, upper=False)
+    corner: Tensor = torch.linalg.solve_triangular(L, G, upper=False)
+    return corner
 
 
 @one_thread()

@@ -27,7 +27,7 @@ REMOVED = {
     RANDOM_READ: CHANCE,
 }
 SIGNIFICANT = 0.05
-NAMED = 6
+NAMED, ARCS = 6, 12
 
 
 def figures(result: Result) -> dict[str, go.Figure]:
@@ -96,17 +96,18 @@ def _name_strongest(figure: go.Figure, node: xr.Dataset, column: int) -> None:
 
 
 def graph(result: Result) -> go.Figure:
-    """Heads by layer and index; an arc for every listed significant channel, wider the stronger it is."""
+    """Heads by layer and index; an arc for channels that stand out most, wider the stronger they are."""
     figure = go.Figure()
     layers, width = int(result.attrs["n_layers"]), int(result.attrs["n_heads"])
     grid = np.indices((layers, width)).reshape(2, -1)
     dots = go.Scatter(x=grid[0], y=grid[1], mode="markers", marker={"size": 6, "color": CHANCE, "opacity": 0.5})
     labels = [f"L{layer}H{head}" for layer, head in grid.T]
     figure.add_trace(dots.update(text=labels, hovertemplate="%{text}<extra></extra>", showlegend=False))
-    for pairing, node in top_nodes(result).items():
-        first = node.isel(null=0)
-        strongest, named = float(first["coupling"].max()), False
-        for place in range(node.sizes["channel"]):
+    listed = top_nodes(result)
+    strongest = max(float(node["strength"].max()) for node in listed.values())
+    for pairing, node in listed.items():
+        first, named = node.isel(null=0), False
+        for place in range(min(ARCS, node.sizes["channel"])):
             one = first.isel(channel=place)
             if not float(one["coupling_q"]) < SIGNIFICANT:
                 continue
@@ -115,7 +116,7 @@ def graph(result: Result) -> go.Figure:
             path = ends[0] + (ends[1] - ends[0]) * bend + np.array([0, 0.35]) * (4 * bend * (1 - bend))
             arc = go.Scatter(x=path[:, 0], y=path[:, 1], mode="lines", name=f"{pairing} channel", legendgroup=pairing)
             arc.update(
-                line={"color": COLORS[pairing], "width": 0.6 + 3.4 * float(one["coupling"]) / strongest}, opacity=0.75
+                line={"color": COLORS[pairing], "width": 0.5 + 4.5 * float(one["strength"]) / strongest}, opacity=0.75
             )
             arc.update(showlegend=not named, text=[_told(one)] * len(path), hovertemplate="%{text}<extra></extra>")
             figure.add_trace(arc)
@@ -174,6 +175,7 @@ def spectrum(result: Result) -> go.Figure:
     figure.update_xaxes(title_text="channel", rangemode="tozero")
     figure.update_yaxes(rangemode="tozero")
     figure.update_yaxes(title_text="strength", col=1)
+    figure.update_layout(legend={"y": -0.22})
     title = f"Channels from {result.attrs['src']} to {result.attrs['dst']}"
     return styled(figure, title, 380)
 

@@ -33,11 +33,11 @@ def _model(result: Result) -> Iterator[Finding]:
         if not q < LEVEL:
             silent.append(pairing)
             continue
-        expected = float(best["coupling_null"])
+        expected, z = float(best["coupling_null"]), float(best["coupling_z"])
         yield Finding(
             LENS,
             f"{best['src'].item()} → {best['dst'].item()} has the {COMPOSITION[pairing]} channel that stands out most: "
-            f"its coupling is {float(best['coupling']):.3f} (expected {expected:.3f}, z = {float(best['coupling_z']):.1f}, "
+            f"its coupling is {float(best['coupling']):.3f} (expected {expected:.3f}, z = {z:.1f}, "
             f"{significance('q', q)}), and it carries {float(best['share']):.0%} of what the pair can pass.",
             value=float(best["coupling"]),
             expected=expected,
@@ -133,7 +133,8 @@ def _use(result: Result) -> Iterator[Finding]:
         plain, whole = (float(copied[removed].iloc[0]) for removed in (NOTHING, WHOLE))
         path = f"from {result.attrs['src']} to {result.attrs['used']} ({pairing})"
         if plain - whole < MATTERS:
-            told = f"Copying of repeated tokens does not depend on the message {path}: {plain:.2f} with it, {whole:.2f} without."
+            told = f"Copying of repeated tokens does not depend on the message {path}:"
+            told = f"{told} {plain:.2f} with it, {whole:.2f} without."
             yield Finding(LENS, told, value=whole, expected=plain, weight=0.2, figure=USE)
             continue
         leading = copied[LEADING]

@@ -15,21 +15,22 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headspan.dims import COMPOSING, HeadLabel
+from headspan.dims import COMPOSING, KV_ROLES, HeadLabel, parse_pairings
 from headspan.errors import ArgumentError, DegenerateSubspace
 from headspan.heads import Heads
 from headspan.heads.channels import check_pair
 from headspan.heads.memory import memory_bytes
 from headspan.heads.norms import fold_label
 from headspan.heads.precision import computing_dtype
-from headspan.lenses.affinity.measurement import SHARED, checked_pairings, two_way_obstacle
 from headspan.lenses.channels.candidates import candidate_channels
 from headspan.lenses.channels.channel_list import ChannelReader, Wanted, channel_dataset, token_variables
 from headspan.lenses.channels.one_pair import pair_nodes, pair_scores, with_channels
 from headspan.lenses.channels.pair_cores import Order, PairTables, pair_tables
 from headspan.lenses.channels.pair_null import pairing_dataset
 from headspan.lenses.channels.schema import DERIVED, HAAR, TWO_WAY
+from headspan.statistics.two_way_fit import obstacle as two_way_obstacle
 
+SHARED = "passes run through shared layers, so that pairs in both orders have the same channels"
 MOST_OPERATIONS = 4e14
 """About two hours of one core: above it, all pairs are decomposed only if that is asked for."""
 TOKEN_DRAWS = 200
@@ -62,13 +63,13 @@ def measure(
     attrs: dict[str, Any] = {"fold": fold_label(folded.fold, folded.center), "delta": delta, "seed": seed, "top": top}
     if src is not None and dst is not None:
         check_pair(heads.unrolled(), src, dst)
-        wanted = checked_pairings(heads, "all" if pairings is None else pairings)
+        wanted = known_pairings(heads, "all" if pairings is None else pairings)
         settings = {"delta": delta, "tolerance": tolerance, "memory": memory, "dtype": dtype}
         nodes, more = _one_pair(heads, reader, (src, dst), wanted, settings, (top, draws, seed))
         attrs |= more | {"src": str(src), "dst": str(dst), "null": HAAR, "command": _command(heads, src, dst, settings)}
     else:
         computed = folded.to(dtype or computing_dtype(folded))
-        wanted = with_channels(checked_pairings(heads, COMPOSING if pairings is None else pairings))
+        wanted = with_channels(known_pairings(heads, COMPOSING if pairings is None else pairings))
         nodes, more = _all_pairs(computed, reader, wanted, (null, algorithm, top, delta, seed), memory_bytes(memory))
         attrs |= more
     if vocabulary:
@@ -82,6 +83,17 @@ def measure(
         found, told = use_nodes(heads, src, tuple(used), with_channels(wanted), seed)
         nodes, attrs = nodes | found, attrs | told
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), **nodes})
+
+
+def known_pairings(heads: Heads, pairings: str | Sequence[str]) -> tuple[str, ...]:
+    """The pairings asked for; in cross-attention those whose two roles live in one stream."""
+    wanted = parse_pairings(pairings)
+    if not heads.stack.reads_memory:
+        return wanted
+    shared = tuple(pairing for pairing in wanted if (pairing[0] in KV_ROLES) == (pairing[1] in KV_ROLES))
+    if not with_channels(shared):
+        raise ArgumentError("in cross-attention K and V read the encoder's output: channels lead through OQ alone")
+    return shared
 
 
 def _one_pair(
@@ -134,7 +146,8 @@ def _all_pairs(
 
 def _nulls(heads: Heads, null: str) -> tuple[tuple[str, ...], str]:
     """The nulls of a model, the one to show first, and why two-way is not among them where it was asked for."""
-    obstacle = SHARED if heads.stack.passes else two_way_obstacle(heads)
+    small = two_way_obstacle(heads.n_layers, heads.n_heads, heads.n_heads)
+    obstacle = SHARED if heads.stack.passes else small
     if null == TWO_WAY and obstacle is None:
         return (TWO_WAY, HAAR), ""
     return (HAAR,), "" if null == HAAR else str(obstacle)

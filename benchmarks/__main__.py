@@ -4,6 +4,7 @@ import sys
 
 from benchmarks import (
     affinity,
+    channels,
     distributions,
     drift,
     hub,
@@ -24,6 +25,7 @@ BENCHMARKS = {
         reading,
         hub,
         affinity,
+        channels,
         similarity,
         drift,
         positions,

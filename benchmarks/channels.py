@@ -27,7 +27,7 @@ def main() -> None:
         _gpt2(folder)
     else:
         print(f"GPT-2 attention is not at {folder}: set HEADSPAN_MODELS")
-    _seven_b(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
+    _seven_b(int(sys.argv[1]) if sys.argv[1:2] and sys.argv[1].isdecimal() else 3)
 
 
 def _gpt2(folder: object) -> None:
@@ -50,8 +50,8 @@ def _seven_b(layers: int) -> None:
     result = headspan.channels(model, pairings="OK", null="haar", algorithm="exact", vocabulary=False, top=5)
     took, pairs = time.process_time() - start, int(result["OK"].n_pairs)
     print(
-        f"7B shape, {layers} layers, {pairs:,} pairs of OK: {took:.0f} s of one core, {took / pairs * 1e3:.2f} ms each, peak "
-        f"{own_peak_bytes() / 1e9:.2f} GB (target: at most 4)"
+        f"7B shape, {layers} layers, {pairs:,} pairs of OK: {took:.0f} s of one core, {took / pairs * 1e3:.2f} ms each, "
+        f"peak {own_peak_bytes() / 1e9:.2f} GB (target: at most 4)"
     )
 
 

@@ -13,8 +13,9 @@ from headspan.result import Result
 LENS = "channels"
 COMPOSITION = {"OQ": "Q-composition", "OK": "K-composition", "OV": "V-composition"}
 LEVEL = 0.05
-MATTERS, NEARLY = 0.05, 0.9
-"""Copying depends on a message that changes it by this much; channels carry it that account for this share."""
+MATTERS, ERRORS, NEARLY = 0.05, 3.0, 0.9
+"""Copying depends on a message that changes it by this much and by so many standard errors of a difference of two
+shares; channels carry it that account for the last share of the change."""
 SPECTRUM, PAIRS, USE = "Spectrum of the pair", "Channels of all pairs", "Without the channels"
 
 
@@ -132,8 +133,8 @@ def _use(result: Result) -> Iterator[Finding]:
         copied = own.groupby(["removed", "channels"])["copied"].mean()
         plain, whole = (float(copied[removed].iloc[0]) for removed in (NOTHING, WHOLE))
         path = f"from {result.attrs['src']} to {result.attrs['used']} ({pairing})"
-        if plain - whole < MATTERS:
-            told = f"Copying of repeated tokens does not depend on the message {path}:"
+        if plain - whole < max(MATTERS, ERRORS * (0.5 / _counted_tokens(result)) ** 0.5):
+            told = f"Copying of repeated tokens is not measurably changed without the message {path}:"
             told = f"{told} {plain:.2f} with it, {whole:.2f} without."
             yield Finding(LENS, told, value=whole, expected=plain, weight=0.2, figure=USE)
             continue
@@ -154,6 +155,10 @@ def _use(result: Result) -> Iterator[Finding]:
             weight=0.7,
             figure=USE,
         )
+
+
+def _counted_tokens(result: Result) -> int:
+    return int(result.attrs["sequences"]) * (int(result.attrs["half"]) - 1)
 
 
 def _carriers(many: int) -> str:

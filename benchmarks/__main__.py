@@ -4,6 +4,7 @@ import sys
 
 from benchmarks import (
     affinity,
+    channels,
     distributions,
     drift,
     gguf_files,
@@ -31,6 +32,7 @@ BENCHMARKS = {
         hub,
         affinity,
         wiring,
+        channels,
         similarity,
         drift,
         positions,

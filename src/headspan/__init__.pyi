@@ -9,6 +9,7 @@ from headspan.explorer.reports import report as report
 from headspan.heads import Heads as Heads
 from headspan.lenses.affinity import affinity as affinity
 from headspan.lenses.attention import attention as attention
+from headspan.lenses.channels import channels as channels
 from headspan.lenses.compare import compare as compare
 from headspan.lenses.detect import detect as detect
 from headspan.lenses.drift import drift as drift
@@ -19,7 +20,6 @@ from headspan.lenses.mixing import mixing as mixing
 from headspan.lenses.model import Model as Model
 from headspan.lenses.model import open_model as open
 from headspan.lenses.overview import table as table
-from headspan.lenses.pair import pair as pair
 from headspan.lenses.positions import positions as positions
 from headspan.lenses.ranks import ranks as ranks
 from headspan.lenses.similarity import similarity as similarity

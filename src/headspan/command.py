@@ -48,6 +48,8 @@ class Command:
     options: Mapping[str, Option] = field(default_factory=dict)
     arguments: Mapping[str, Option] = field(default_factory=dict)
     """Positional arguments after the model, by parameter of the lens's function."""
+    views: tuple[str, ...] = ()
+    """Other names of the command, for what it shows when it is given its positional arguments."""
     python_only: frozenset[str] = frozenset()
     """Parameters of the lens's function that hold objects, so that no option can give them."""
 

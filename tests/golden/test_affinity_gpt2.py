@@ -98,8 +98,8 @@ def test_the_kernel_survives_folding_and_the_composition_score_does_not(heads: H
 
 
 def test_a_pairs_report_agrees_with_scipy_and_with_the_tables(heads: Heads, result: Result) -> None:
-    report = headspan.pair(heads, "L4H11", "5.1", pairings="OK,QQ")
-    ok = report["OK"]
+    report = headspan.channels(heads, "L4H11", "5.1", pairings="OK,QQ", draws=50)
+    ok = report["pair/OK"]
     best = result.top(1, pairing="OK").iloc[0]
     assert (best["src"], best["dst"]) == ("L4H11", "L5H1")
     assert float(ok.projection_kernel) == pytest.approx(best["score"])
@@ -108,7 +108,7 @@ def test_a_pairs_report_agrees_with_scipy_and_with_the_tables(heads: Heads, resu
     angles = np.sort(np.degrees(subspace_angles(W_O.T, W_K)))
     np.testing.assert_allclose(ok["angle"], angles, atol=1e-3)
     assert np.sum(np.cos(np.radians(angles)) ** 2) == pytest.approx(float(ok.projection_kernel), abs=1e-8)
-    assert np.isnan(report["QQ"].projection_kernel_p.sel(null="reverse"))
+    assert np.isnan(report["pair/QQ"].projection_kernel_p.sel(null="reverse"))
     assert report.attrs["command"].endswith("L4H11 L5H1")
 
 

@@ -25,8 +25,8 @@ def test_an_unknown_lens_is_named_with_those_there_are(tmp_path: Path) -> None:
         sweep("demo", tmp_path / "store", lenses="ranks,afinity")
     with pytest.raises(ArgumentError, match=r"lenses=\[\] names none; lenses are ranks, "):
         sweep("demo", tmp_path / "store", lenses=[])
-    with pytest.raises(ArgumentError, match=r"lenses='pair': pair needs src and dst, so it cannot be swept"):
-        sweep("demo", tmp_path / "store", lenses="pair")
+    with pytest.raises(ArgumentError, match=r"lenses='tokens': tokens needs head, so it cannot be swept"):
+        sweep("demo", tmp_path / "store", lenses="tokens")
     assert not (tmp_path / "store").exists()
 
 

@@ -22,7 +22,7 @@ from headspan.explorer import figure_files
 from headspan.lenses.catalog import lens, lenses
 from headspan.result import Result
 
-POSITIONAL = {"pair": ["L0H0", "L1H0"]}
+POSITIONAL = {"channels": ["L0H0", "L1H0"]}
 """Arguments of commands that take more than models."""
 
 

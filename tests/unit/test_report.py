@@ -123,9 +123,9 @@ def test_a_lens_that_takes_minutes_is_left_out_and_the_page_says_so(demo_html: s
 
 
 def test_a_lens_of_chosen_heads_has_no_place_in_a_report(demo_html: str, tmp_path: Path) -> None:
-    assert "--also pair" not in demo_html
-    with pytest.raises(ArgumentError, match="also='pair': a report cannot choose its src and dst; run it by itself"):
-        write_report(headspan.open("demo"), tmp_path / "report.html", Settings(also=("pair",)))
+    assert "--also tokens" not in demo_html
+    with pytest.raises(ArgumentError, match="also='tokens': a report cannot choose its head; run it by itself"):
+        write_report(headspan.open("demo"), tmp_path / "report.html", Settings(also=("tokens",)))
 
 
 def test_findings_of_all_lenses_are_ranked_together() -> None:

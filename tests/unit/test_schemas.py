@@ -29,7 +29,7 @@ QUICK: dict[str, dict[str, Any]] = {
 }
 """Options with which a lens is quick; what a lens needs beyond the model is in `SUBJECTS`."""
 SUBJECTS = {
-    "pair": ("demo", "L0H3", "L1H6"),
+    "channels": ("demo", "L0H3", "L1H6"),
     "drift": ("demo", "synthetic"),
     "compare": ("demo", "synthetic"),
 }

@@ -113,7 +113,7 @@ def test_lenses_that_count_heads_count_each_once() -> None:
 
 def test_a_pair_of_passes_can_be_asked_for() -> None:
     model = albert()
-    one = headspan.pair(model, "L1H0", "L4H2", pairings="OK")
+    one = headspan.channels(model, "L1H0", "L4H2", pairings="OK", draws=50)["pair"]
     table = headspan.affinity(model, pairings="OK")["OK"].projection_kernel
     assert float(one["OK"].projection_kernel) == float(table.sel(src="L1H0", dst="L4H2"))
     assert float(np.square(np.cos(np.radians(one["OK"].angle))).sum()) == pytest.approx(

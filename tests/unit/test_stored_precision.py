@@ -81,7 +81,7 @@ def test_every_lens_sees_rank_three_in_every_stored_precision(dtype: str, exact:
     pairs = headspan.affinity(subject, pairings="OK")
     assert float(pairs["OK"].projection_kernel.sel(src="L0H1", dst="L1H0")) == pytest.approx(exact, abs=close)
     assert (pairs["OK"].src_rank.values == expected.ravel()).all()
-    one = headspan.pair(subject, "L0H1", "L1H0", pairings="OK")
+    one = headspan.channels(subject, "L0H1", "L1H0", pairings="OK", draws=50)["pair"]
     assert float(one["OK"].projection_kernel) == pytest.approx(exact, abs=close)
     assert one["OK"].angle.size == RANK
     alike = headspan.similarity(subject, across_layers=False, maps=False)
@@ -133,7 +133,8 @@ def test_a_tolerance_overrides_the_rule_in_python_and_on_the_command_line(tmp_pa
     subject = model("float32")
     assert int(headspan.ranks(subject, tolerance=1e-12)["rank_Q"].max()) == WIDTH
     assert headspan.affinity(subject, pairings="OK", tolerance=1e-12)["OK"].src_rank.max() == WIDTH
-    assert headspan.pair(subject, "L0H1", "L1H0", pairings="OK", tolerance=1e-12)["OK"].angle.size == WIDTH
+    one = headspan.channels(subject, "L0H1", "L1H0", pairings="OK", tolerance=1e-12, draws=50)
+    assert one["pair/OK"].angle.size == WIDTH
     assert headspan.positions(subject, tolerance=1e-12)["matrix_rank"].sel(matrix="Q").values[1] == D
     save_file({name: each.float() for name, each in tensors(RANK).items()}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))

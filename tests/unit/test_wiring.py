@@ -236,9 +236,10 @@ def test_the_kernel_does_not_see_how_its_basis_is_made() -> None:
 
 def test_everything_about_a_pair_is_that_of_all_pairs(stories: Path) -> None:
     """Through K and V of a grouped model the kv head is meant that the head reads."""
-    result, whole = headspan.pair(stories, "L1H2", "3.5", pairings="OQ,OV"), headspan.affinity(stories, draws=2)
+    result = headspan.channels(stories, "L1H2", "3.5", pairings="OQ,OV", draws=50)
+    whole = headspan.affinity(stories, draws=2)
     for pairing, dst in (("OQ", "L3H5"), ("OV", "L3K2")):
-        node, at = result[pairing], {"src": "L1H2", "dst": dst}
+        node, at = result["pair"][pairing], {"src": "L1H2", "dst": dst}
         for metric in ("projection_kernel", "composition_score"):
             scores = whole[pairing][metric]
             assert float(node[metric]) == float(scores.sel(at))

@@ -49,28 +49,29 @@ def declared_command(lens: Lens) -> Command:
     )
 
 
-def lens_command(lens: Lens) -> Callable[..., None]:
-    """The function that typer makes a command of."""
+def lens_command(lens: Lens, name: str = "") -> Callable[..., None]:
+    """The function that typer makes a command of; under the name of a view, positional arguments are required."""
     declared, part = declared_command(lens), lens.part("command")
     show = getattr(part, "show", default_show)
     own = _own_parameters(lens)
     view = _keywords(show)
-    extra = {name: _empty(option) for name, option in declared.options.items() if name not in {**own, **view}}
+    known = {**own, **view, **shared.OPENING}
+    extra = {name: _empty(option) for name, option in declared.options.items() if name not in known}
     endings = (*ENDINGS, *getattr(part, "ENDINGS", {}))
 
     def command(**given: Any) -> None:
         _perform(lens, show, {name: given[name] for name in view}, given)
 
-    parameters = [*_arguments(lens, declared)]
+    parameters = [*_arguments(lens, declared, name in declared.views)]
     options = {**view, **own, **extra}
     parameters += [_option(name, declared, one) for name, one in options.items() if name not in declared.arguments]
     defaults = shared.OPENING_DEFAULTS | ({} if lens.fold == "none" else {"fold": None})
-    parameters += [_shared(name, option, defaults) for name, option in _opening(lens, own).items()]
+    parameters += [_shared(name, option, declared, defaults) for name, option in _opening(lens, own).items()]
     parameters.append(_parameter("output", shared.output(endings), None))
     parameters += [_parameter(name, *kind) for name, kind in DELIVERY.items()]
     command.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
-    command.__name__, command.__doc__ = lens.name, declared.help
+    command.__name__, command.__doc__ = name or lens.name, declared.help
     return command
 
 
@@ -128,19 +129,20 @@ def _own_parameters(lens: Lens) -> dict[str, Any]:
     return {name: default for name, default in _keywords(lens.function).items() if name not in left_out}
 
 
-def _arguments(lens: Lens, declared: Command) -> Iterator[Parameter]:
+def _arguments(lens: Lens, declared: Command, required: bool) -> Iterator[Parameter]:
     for name in _subject_names(lens):
         help_text = shared.MODEL_HELP if lens.subjects == 1 else f"The checkpoint {name}: {shared.MODEL_HELP}"
         yield _parameter(name, Annotated[str, typer.Argument(metavar=name.upper(), help=help_text)], Parameter.empty)
+    defaults = _keywords(lens.function)
     for name, option in declared.arguments.items():
-        yield _parameter(
-            name, Annotated[str, typer.Argument(metavar=option.metavar, help=option.help)], Parameter.empty
-        )
+        default = Parameter.empty if required else defaults[name]
+        kind = str if default is Parameter.empty else str | None
+        yield _parameter(name, Annotated[kind, typer.Argument(metavar=option.metavar, help=option.help)], default)
 
 
 def _option(name: str, declared: Command, default: Any) -> Parameter:
     if name == "prompt":
-        return _shared("prompt", shared.PROMPT["prompt"])
+        return _shared("prompt", shared.PROMPT["prompt"], declared)
     option = declared.options.get(name) or shared.SHARED[name]
     if isinstance(default, tuple | list):
         default = ",".join(map(str, default))
@@ -153,8 +155,12 @@ def _opening(lens: Lens, own: Mapping[str, Any]) -> dict[str, Option]:
     return {**prompts, **{name: one for name, one in shared.OPENING.items() if name not in own}}
 
 
-def _shared(name: str, option: Option, defaults: Mapping[str, Any] = shared.OPENING_DEFAULTS) -> Parameter:
-    default = defaults.get(name)
+def _shared(
+    name: str, option: Option, declared: Command, defaults: Mapping[str, Any] = shared.OPENING_DEFAULTS
+) -> Parameter:
+    """An option of opening; what a lens says of it itself goes before, and then the lens decides on the default."""
+    own = declared.options.get(name)
+    option, default = (option, defaults.get(name)) if own is None else (own, None)
     return _parameter(name, shared.annotated(name, option, default), default)
 
 

@@ -35,7 +35,8 @@ for group in (LOOK, RUN, COMPARE, DOCUMENTS):
         app.command(name, cls=PlainCommand, rich_help_panel=group)(function)
     for lens in lenses().values():
         if declared_command(lens).group == group:
-            app.command(lens.name, cls=PlainCommand, rich_help_panel=group)(lens_command(lens))
+            for spelled in (lens.name, *declared_command(lens).views):
+                app.command(spelled, cls=PlainCommand, rich_help_panel=group)(lens_command(lens, spelled))
 
 BAD_INPUT, INTERRUPTED = 2, 130
 

@@ -22,7 +22,7 @@ from headspan.checkpoint import Checkpoint
 from headspan.checkpoint.families import Projection, Stack
 from headspan.checkpoint.formats.tensors import InMemory
 from headspan.dims import ROLES, Fold, Positions, Role
-from headspan.errors import ArgumentError, MemoryBudgetError, MissingTensor
+from headspan.errors import ArgumentError, FoldError, MemoryBudgetError, MissingTensor
 from headspan.heads import embeddings
 from headspan.heads.block import HeadBlock, block_bytes, read_block, role_roundoff
 from headspan.heads.memory import T, TensorCache, layers_that_fit, memory_bytes
@@ -121,6 +121,21 @@ class Heads:
         """The same heads in another fold state, refused where that would change the model."""
         checked = checked_fold(self.reader.stored, fold, center, self.checkpoint.family)
         return replace(self, reader=replace(self.reader, fold=checked, center=center))
+
+    def folded(self) -> Heads:
+        """The same heads with the norms folded in, centered too behind a LayerNorm; as they are where none can be.
+
+        Products of matrices of different layers are then those of the running model, up to the sizes that norms divide
+        by. Heads that are folded already stay in their state.
+        """
+        if self.fold != "none":
+            return self
+        for center in (True, False):
+            try:
+                return self.refolded("layernorm", center)
+            except FoldError:
+                continue
+        return self
 
     def unrolled(self) -> Heads:
         """The heads pass by pass: those of a layer that the model runs through several times, once for each time.

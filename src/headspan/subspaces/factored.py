@@ -137,3 +137,16 @@ class Factored:
         if other.shape[-1] != self.shape[-2]:
             raise ShapeError(f"product needs matching sides, found {tuple(other.shape)} @ {self.shape}")
         return Factored(other @ self.A, self.B)
+
+
+@one_thread()
+def gram_root(gram: Float[Tensor, "*heads p p"]) -> Float[Tensor, "*heads p p"]:
+    """L with L L^T = gram: Cholesky where the matrix is safely positive definite, by eigenvalues where it is not."""
+    L: Tensor
+    L, info = torch.linalg.cholesky_ex(gram)
+    diagonal = L.diagonal(dim1=-2, dim2=-1)
+    shaky = (info != 0) | (diagonal.amin(-1) <= torch.finfo(gram.dtype).eps ** 0.5 * diagonal.amax(-1))
+    if bool(shaky.any()):
+        values, vectors = torch.linalg.eigh(gram[shaky])
+        L[shaky] = vectors * values.clamp(min=0).sqrt()[..., None, :]
+    return L

@@ -26,8 +26,8 @@ from headspan.dims import ROLES, Role
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.logits import bilinear_factors
 from headspan.subspaces import Subspace
+from headspan.subspaces.factored import gram_root
 from headspan.subspaces.subspace import concatenate, stack_factors
-from headspan.threads import one_thread
 
 
 @dataclass(frozen=True)
@@ -73,28 +73,15 @@ def block_factors(heads: Heads, block: HeadBlock, delta: int) -> dict[str, Tenso
     A, B = (factor.contiguous() for factor in bilinear_factors(heads, block, delta))
     W_V, W_O = block.W_V.contiguous(), block.W_O.contiguous()
     gram_Q, gram_K, gram_V, gram_O = A.mT @ A, B.mT @ B, W_V.mT @ W_V, W_O @ W_O.mT
-    root_V = heads.per_query_head(_root(gram_V))
+    root_V = heads.per_query_head(gram_root(gram_V))
     return {
         "writer": (root_V.mT @ W_O).mT,
-        "Q": A @ heads.per_query_head(_root(gram_K)),
-        "K": B @ _root(_sum_over_readers(gram_Q, group)),
-        "V": W_V @ _root(_sum_over_readers(gram_O, group)),
+        "Q": A @ heads.per_query_head(gram_root(gram_K)),
+        "K": B @ gram_root(_sum_over_readers(gram_Q, group)),
+        "V": W_V @ gram_root(_sum_over_readers(gram_O, group)),
     }
 
 
 def _sum_over_readers(gram: Float[Tensor, "layer head p p"], group: int) -> Float[Tensor, "layer kv_head p p"]:
     layers, n_heads, p, _ = gram.shape
     return torch.sum(gram.reshape(layers, n_heads // group, group, p, p), dim=2)
-
-
-@one_thread()
-def _root(gram: Float[Tensor, "*heads p p"]) -> Float[Tensor, "*heads p p"]:
-    """L with L L^T = gram: Cholesky where the matrix is safely positive definite, by eigenvalues where it is not."""
-    L: Tensor
-    L, info = torch.linalg.cholesky_ex(gram)
-    diagonal = L.diagonal(dim1=-2, dim2=-1)
-    shaky = (info != 0) | (diagonal.amin(-1) <= torch.finfo(gram.dtype).eps ** 0.5 * diagonal.amax(-1))
-    if bool(shaky.any()):
-        values, vectors = torch.linalg.eigh(gram[shaky])
-        L[shaky] = vectors * values.clamp(min=0).sqrt()[..., None, :]
-    return L

@@ -42,6 +42,7 @@ def intervene(
     ablate_head: str | Sequence[str] | None = None,
     mean: bool = False,
     ablate_subspace: str | Sequence[str] | None = None,
+    channel: str | Sequence[str] | None = None,
     swap: str | Sequence[str] | None = None,
     heads: str | Sequence[str] | None = None,
     together: bool = False,
@@ -72,6 +73,8 @@ def intervene(
         Heads such as L5H1 that write nothing, or with `mean` their mean over the prompt.
     ablate_subspace
         L1H0.K-L0H3.O: what L1H0 reads through K without what L0H3 writes; one or several.
+    channel
+        L0H3:L1H6:OK:0: what L1H6 reads through K without the strongest channel from L0H3; 0-7 for the eight strongest.
     swap
         Two heads in each other's place: "L0H1,L1H2", or a pair.
     heads

@@ -27,6 +27,7 @@ COMMAND = Command(
         "ablate_head": Option("A head such as L5H1 that writes nothing; repeatable.", list[str]),
         "mean": Option("Ablated heads write their mean over the prompt.", bool),
         "ablate_subspace": Option("L1H0.K-L0H3.O: what L1H0 reads through K without what L0H3 writes.", list[str]),
+        "channel": Option("L0H3:L1H6:OK:0: what L1H6 reads without channel 0 from L0H3; 0-7 for eight.", list[str]),
         "swap": Option("Two heads in each other's place: L0H1,L1H2."),
         "heads": Option("Only these heads for the options with -qk, separated by commas."),
         "together": Option("All changes at once, not one after another.", bool),

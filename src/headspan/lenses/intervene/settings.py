@@ -25,6 +25,7 @@ from headspan.runtime.interventions import (
     head_space,
     mean_values,
 )
+from headspan.runtime.interventions.channels import parsed_channel
 
 DEFAULT_ALPHAS = (0.25, 0.5, 1 / math.sqrt(2), math.sqrt(2), 2.0, 4.0)
 
@@ -67,6 +68,7 @@ class Changes:
     ablate_head: Any = None
     mean: bool = False
     ablate_subspace: Any = None
+    channel: Any = None
     swap: Any = None
     heads: Any = None
     together: bool = False
@@ -77,6 +79,7 @@ class Changes:
         self.scale_qk = (*_several(self.scale_qk), *grid)
         self.rank_qk, self.ablate_head = _several(self.rank_qk), _several(self.ablate_head)
         self.ablate_subspace = tuple(map(parsed_removal, _several(self.ablate_subspace)))
+        self.channel = tuple(map(parsed_channel, _several(self.channel)))
         self.heads = None if self.heads is None else _listed(self.heads)
         pair = () if self.swap is None else _listed(self.swap)
         if self.swap is not None and len(pair) != 2:
@@ -107,6 +110,7 @@ class Changes:
             means = mean_values(model, prompt.tokens) if self.mean else None
             made.append(AblatedHeads(self.ablate_head, means))
         made += [removal.of(model) for removal in self.ablate_subspace]
+        made += self.channel
         return made + ([SwappedHeads(*self.swap)] if self.swap else [])
 
 

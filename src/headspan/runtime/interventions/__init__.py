@@ -1,6 +1,7 @@
 """Reversible changes to a running model: `with intervened(model, ScaledLogits(2.0)): ...`."""
 
 from headspan.runtime.interventions.ablation import AblatedHeads, WithoutSubspace, head_space, mean_values
+from headspan.runtime.interventions.channels import WithoutChannel
 from headspan.runtime.interventions.edits import Edits, Intervention, intervened
 from headspan.runtime.interventions.replacement import Reinitialized, SwappedHeads
 from headspan.runtime.interventions.spectral import HeadSpectra, ScaledLogits, SpectrumChange
@@ -14,6 +15,7 @@ __all__ = [
     "ScaledLogits",
     "SpectrumChange",
     "SwappedHeads",
+    "WithoutChannel",
     "WithoutSubspace",
     "head_space",
     "intervened",

@@ -1,0 +1,66 @@
+"""Channels of a model whose pairs are too many: those of the pairs that affinity finds strongest, nothing of the rest.
+
+A leading channel is at most as strong as the whole of what two heads share, so that pairs of high affinity are where to
+look; it is no guarantee. q counts all pairs of the model, with p = 1 for those not decomposed: an upper bound.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import xarray as xr
+
+from headspan.dims import HeadLabel
+from headspan.heads import Heads
+from headspan.heads.channels import Channels
+from headspan.lenses.affinity import affinity
+from headspan.lenses.channels.channel_list import ChannelReader, Wanted, channel_dataset
+from headspan.lenses.channels.schema import DERIVED, HAAR
+from headspan.statistics import q_values
+from headspan.subspaces.rotated_norms import largest_value_null
+
+CANDIDATES = 4
+"""Pairs that affinity names, for every channel that is asked for."""
+
+
+def candidate_channels(
+    heads: Heads, reader: ChannelReader, pairing: str, top: int, seed: int, memory: int
+) -> xr.Dataset:
+    """The `top` candidates of one pairing whose leading channels exceed the rotation null most."""
+    count = CANDIDATES * top
+    scored = affinity(heads, pairings=pairing, metrics="projection_kernel", top=count, memory=memory, seed=seed)
+    ranked = scored.top(count)
+    group = heads.n_heads // heads.n_kv_heads
+    wanted = [
+        Wanted(HeadLabel.parse(src), reading, pairing)
+        for src, dst in zip(ranked["src"], ranked["dst"], strict=True)
+        for reading in _readers(HeadLabel.parse(dst), group)
+    ]
+    wanted.sort(key=lambda pair: (pair.dst.layer, pair.src.layer))
+    found = [reader.channels(pair.src, pair.dst, pairing) for pair in wanted]
+    numbers = _under_rotation(found, heads.d_model, _n_pairs(heads), seed)
+    best = np.argsort(-np.nan_to_num(numbers["z"], nan=-np.inf), kind="stable")[:top]
+    derived = {f"coupling_{what}": (("null", "channel"), each[None, best]) for what, each in numbers.items()}
+    return channel_dataset(reader, [wanted[place] for place in best]).assign(derived).assign_coords(null=[HAAR])
+
+
+def _n_pairs(heads: Heads) -> int:
+    layers = heads.unrolled().n_layers
+    return heads.n_heads**2 * layers * (layers - 1) // 2
+
+
+def _readers(label: HeadLabel, group: int) -> list[HeadLabel]:
+    """The query heads that are meant: itself, or all that read a kv head."""
+    if not label.kv:
+        return [label]
+    return [HeadLabel(label.layer, head) for head in range(label.head * group, (label.head + 1) * group)]
+
+
+def _under_rotation(found: list[Channels], d: int, n_pairs: int, seed: int) -> dict[str, np.ndarray]:
+    source, reader = (torch.stack([each.spectra[side] for each in found]) for side in (0, 1))
+    coupling = np.array([float(each.strength[0]) / each.norm if each.norm else np.nan for each in found])
+    law = largest_value_null(source, reader, d, seed)
+    mean, sd, p = (each.diagonal() for each in (law.mean, law.sd, law.p_values(coupling[:, None])))
+    others = np.ones(max(0, n_pairs - len(p)))
+    q = q_values(np.concatenate([p, others]))[: len(p)]
+    return dict(zip(DERIVED, (mean, sd, (coupling - mean) / sd, p, q), strict=True))

@@ -1,0 +1,151 @@
+"""Channels one by one: numbers, the four directions in the stream, whether like excites like, and tokens along each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Float
+from scipy import special
+
+from headspan.dims import HeadLabel
+from headspan.heads import HeadBlock, Heads
+from headspan.heads.channels import SIDES, Channels, channels_between
+from headspan.lenses.channels.pair_cores import spectrum_numbers
+
+READING = "headspan.lenses.vocabulary.reading"
+"""What reads directions in the vocabulary: a part of that lens, found by name."""
+SHOWN_TOKENS = 5
+LEVEL = 0.05
+"""An alignment is called excitation or inhibition where random directions reach it less often than this."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Some channels of one pair, by number."""
+
+    src: HeadLabel
+    dst: HeadLabel
+    pairing: str
+    numbers: tuple[int, ...] = (0,)
+
+
+def channel_label(src: object, dst: object, pairing: str, number: int) -> str:
+    """How a channel is named everywhere, and asked for: `L0H3:L1H6:OK:0`."""
+    return f"{src}:{dst}:{pairing}:{number}"
+
+
+class ChannelReader:
+    """Decomposes pairs, one after another; the two layers that were read last are kept."""
+
+    def __init__(self, heads: Heads, delta: int) -> None:
+        self.heads, self.delta = heads.to("float64"), delta
+        self._blocks: dict[tuple[str, int], HeadBlock] = {}
+
+    def channels(self, src: HeadLabel, dst: HeadLabel, pairing: str) -> Channels:
+        before, after = self._block("VO", src.layer), self._block("QKVO", dst.layer)
+        return channels_between(self.heads, before, after, src, dst, pairing, self.delta)
+
+    def _block(self, roles: str, layer: int) -> HeadBlock:
+        if (roles, layer) not in self._blocks:
+            self._blocks = {key: block for key, block in self._blocks.items() if key[0] != roles}
+            self._blocks[roles, layer] = self.heads.layer(layer, tuple(roles))
+        return self._blocks[roles, layer]
+
+
+def channel_dataset(reader: ChannelReader, wanted: Sequence[Wanted]) -> xr.Dataset:
+    """These channels along the axis `channel`, in the order given; what nulls say of them is added by the caller."""
+    order = sorted(range(len(wanted)), key=lambda place: (wanted[place].dst.layer, wanted[place].src.layer))
+    rows: list[dict[str, np.ndarray]] = [{} for _ in wanted]
+    for place in order:
+        pair = wanted[place]
+        rows[place] = _pair_rows(reader.channels(pair.src, pair.dst, pair.pairing), pair.numbers)
+    merged = {name: np.concatenate([each[name] for each in rows]) for name in rows[0]}
+    listed = [(pair, number) for pair in wanted for number in pair.numbers]
+    numbers: dict[str, Any] = {name: ("channel", values) for name, values in merged.items() if name != "direction"}
+    numbers["direction"] = (("channel", "side", "feature"), merged["direction"])
+    p = alignment_p(merged["alignment"], reader.heads.d_model)
+    sign = np.where(p >= LEVEL, "neutral", np.where(merged["alignment"] > 0, "excites", "inhibits"))
+    numbers |= {"alignment_p": ("channel", p), "sign": ("channel", sign.astype(object))}
+    return xr.Dataset(numbers, coords=_coords(listed))
+
+
+def _coords(listed: Sequence[tuple[Wanted, int]]) -> dict[str, Any]:
+    texts = {
+        "channel": [channel_label(pair.src, pair.dst, pair.pairing, number) for pair, number in listed],
+        "src": [str(pair.src) for pair, _ in listed],
+        "dst": [str(pair.dst) for pair, _ in listed],
+    }
+    found: dict[str, Any] = {name: ("channel", np.array(values, dtype=object)) for name, values in texts.items()}
+    return {**found, "number": ("channel", [number for _, number in listed]), "side": list(SIDES)}
+
+
+def _pair_rows(found: Channels, chosen: Sequence[int]) -> dict[str, np.ndarray]:
+    """The numbers and directions of some channels of a pair."""
+    at = list(chosen)
+    energies = found.strength.square()
+    total = float(energies.sum())
+    spread = spectrum_numbers(energies.flip(-1))
+    units = found.directions()[at]
+    nan = np.full(len(at), np.nan)
+    return {
+        "strength": found.strength[at].numpy(),
+        "coupling": found.strength[at].numpy() / found.norm if found.norm else nan,
+        "share": energies[at].numpy() / total if total else nan,
+        "participation": np.full(len(at), float(spread["participation"])),
+        "carrying": np.full(len(at), float(spread["carrying"])),
+        "stream_cosine": (units[:, 1] * units[:, 2]).sum(-1).numpy(),
+        "alignment": (units[:, 0] * units[:, 3]).sum(-1).numpy(),
+        "direction": units.numpy(),
+    }
+
+
+def alignment_p(cosine: Float[np.ndarray, " n"], d: int) -> Float[np.ndarray, " n"]:
+    """P(|cosine| of two random directions of R^d is at least this), in [0, 1]: cosine^2 ~ Beta(1/2, (d - 1)/2)."""
+    p: np.ndarray = special.betainc((d - 1) / 2, 0.5, 1 - np.minimum(cosine**2, 1))
+    return p
+
+
+def token_variables(heads: Heads, channels: xr.Dataset, pairing: str, draws: int, seed: int) -> dict[str, Any]:
+    """Tokens along every direction: what is read through W_E, what is written through W_U; none without a table.
+
+    `source` and, for OQ and OK, `target` are read by tokens of the input; `sent`, `received` and the `target` of OV are
+    read as logits.
+    """
+    if not {"W_E", "W_U"} & heads.reader.stored.parts or not channels.sizes["channel"]:
+        return {}
+    directions = torch.from_numpy(channels["direction"].values)
+    kinds = ["read" if side == "source" or (side == "target" and pairing != "OV") else "write" for side in SIDES]
+    shape = directions.shape[:2]
+    texts, largest, p = np.full(shape, "", dtype=object), np.full(shape, np.nan), np.full(shape, np.nan)
+    null, null_sd = np.full(shape[1], np.nan), np.full(shape[1], np.nan)
+    for kind in dict.fromkeys(kinds):
+        places = [place for place, each in enumerate(kinds) if each == kind]
+        if kind == "read" and "W_E" not in heads.reader.stored.parts:
+            continue
+        table = import_module(READING).TokenTable(heads, kind)
+        flat = directions[:, places].reshape(-1, directions.shape[-1]).nan_to_num()
+        reading = table.read(flat.to(heads.dtype), SHOWN_TOKENS)
+        found = table.concentration(reading, draws, seed)
+        texts[:, places] = _ends(reading.texts).reshape(-1, len(places))
+        largest[:, places] = found["largest_z"].reshape(-1, len(places))
+        p[:, places] = found["largest_z_p"].reshape(-1, len(places))
+        null[places], null_sd[places] = found["largest_z_null"], found["largest_z_null_sd"]
+    return {
+        "tokens": (("channel", "side"), texts),
+        "token_concentration": (("channel", "side"), largest),
+        "token_concentration_null": (("side",), null),
+        "token_concentration_null_sd": (("side",), null_sd),
+        "token_concentration_p": (("channel", "side"), p),
+    }
+
+
+def _ends(texts: np.ndarray) -> np.ndarray:
+    """Tokens of the positive end, then those of the negative one."""
+    sides = [[" ".join(map(str, end)) for end in one] for one in texts]
+    return np.array([f"+ {positive} | - {negative}" for positive, negative in sides], dtype=object)

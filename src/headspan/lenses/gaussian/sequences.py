@@ -18,6 +18,7 @@ from headspan.heads import Heads
 from headspan.heads.embeddings import first_read
 from headspan.heads.logits import projection_obstacle
 from headspan.runtime import RunnableModel, forward
+from headspan.runtime.buffers import require_context, text_windows
 
 AT_ONCE = 8
 """Sequences per run of the model."""
@@ -52,23 +53,10 @@ def sampled_reads(
 def _tokens(
     model: RunnableModel, text: str | None, sequences: int, length: int, seed: int
 ) -> tuple[Int[Tensor, "sequence position"], str]:
-    limit = model.max_context
-    if limit is not None and length > limit:
-        raise ArgumentError(f"sequences of {length} tokens exceed the model's context of {limit}; ask for shorter ones")
+    require_context(model, length)
     if text is None:
         return _drawn(model.n_tokens, sequences, length, seed), "random tokens"
-    if model.tokenizer is None:
-        raise ArgumentError(f"{model.tokenizer_problem}; leave the text out to use random tokens")
-    ids = model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    windows = len(ids) // length
-    if windows < 4:
-        raise ArgumentError(
-            f"the text has {len(ids)} tokens, {windows} windows of {length}; needed at least 4: give a longer text, or "
-            "shorter windows"
-        )
-    whole = torch.tensor(ids[: windows * length]).reshape(windows, length)
-    generator = torch.Generator().manual_seed(seed)
-    return whole[torch.randperm(windows, generator=generator)[:sequences]], "a text"
+    return text_windows(model, text, sequences, length, seed), "a text"
 
 
 def _drawn(n_tokens: int, sequences: int, length: int, seed: int) -> Int[Tensor, "sequence position"]:

@@ -1,0 +1,1 @@
+"""What heads and neurons read and write, in tokens."""

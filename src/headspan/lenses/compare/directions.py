@@ -27,11 +27,12 @@ from torch import Tensor
 
 from headspan.dims import LAYER, ROLES
 from headspan.heads import Heads
+from headspan.lenses.compare.change_tokens import Directions, token_nodes
 from headspan.statistics import q_values
-from headspan.subspaces import singular_values
 from headspan.subspaces.random_changes import random_change
 
-LEADING = 10
+LEADING, READ = 10, 3
+"""Directions after that are held against those before, and directions of the change that are read in tokens."""
 WIDEST = 2048
 """Above this d_model the directions of whole matrices are left out: each takes a decomposition of d_model x d_model."""
 DIRECTION = "direction"
@@ -47,12 +48,14 @@ class _Matrix:
     share: Float[np.ndarray, " direction"]
     drawn: Float[np.ndarray, "draw direction"] | None
     """Similarities after random changes; None where no direction is new."""
+    change: tuple[Float[Tensor, "d k"], Float[Tensor, " k"]] | None
+    """The leading directions of the change itself and their shares of its energy; None where nothing changed."""
 
 
 def change_nodes(
     before: Heads, after: Heads, *, similarity: float, level: float, noise: str, draws: int, seed: int
 ) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
-    """`change/<kind>` over layers, and attributes."""
+    """`change/<kind>` over layers, `tokens/<kind>` along the change unless it is rounding noise, and attributes."""
     if before.d_model > WIDEST:
         return {}, {"change_left_out": f"directions of whole matrices are compared up to d_model = {WIDEST}"}
     found: dict[str, list[_Matrix]] = {}
@@ -75,6 +78,9 @@ def change_nodes(
         variables: dict[str, Any] = {name: (LAYER, values) for name, values in data.items()}
         variables |= {name: ((LAYER, DIRECTION), values) for name, values in tables.items()}
         nodes[f"change/{kind}"] = xr.Dataset(variables, coords={LAYER: list(before.layers)})
+    if noise != "rounding":
+        changes: dict[str, Directions] = {kind: [one.change for one in matrices] for kind, matrices in found.items()}
+        nodes |= token_nodes(before, changes, seed)
     return nodes, {"similarity": similarity}
 
 
@@ -103,10 +109,13 @@ def _matrix_change(
     change = changed - W
     size, norm = float(torch.linalg.matrix_norm(change)), float(torch.linalg.matrix_norm(W))
     leading = min(LEADING, *W.shape)
-    numbers = {"relative_change": size / norm if norm else float("nan"), **_ranks(change, size, noise)}
+    numbers = {"relative_change": size / norm if norm else float("nan")}
     if size == 0:
         same = np.full(leading, np.nan)
-        return _Matrix(numbers, np.where(norm > 0, np.ones(leading), np.nan), same, None)
+        numbers |= {"change_rank": float("nan"), "change_rank_null": float("nan")}
+        return _Matrix(numbers, np.where(norm > 0, np.ones(leading), np.nan), same, None, None)
+    vectors, squares = _directions(change, None)
+    numbers |= {"change_rank": size**4 / float(squares.square().sum()), "change_rank_null": _rank_null(change, noise)}
     base = _directions(W, None)[0]
     after, values = _directions(changed, leading)
     similarity = _nearest(base, after)
@@ -115,19 +124,15 @@ def _matrix_change(
     if (similarity < threshold).any():
         spaces = (_directions(W + random_change(change, noise, generator), leading)[0] for _ in range(draws))
         drawn = np.stack([_nearest(base, space) for space in spaces])
-    return _Matrix(numbers, similarity, share, drawn)
+    k = min(READ, leading)
+    return _Matrix(numbers, similarity, share, drawn, (vectors[:, :k], squares[:k] / size**2))
 
 
-def _ranks(change: Float[Tensor, "d n"], size: float, noise: str) -> dict[str, float]:
-    """Participation ratio of the change's spectrum, and that of a random change of its size."""
-    if size == 0:
-        return {"change_rank": float("nan"), "change_rank_null": float("nan")}
-    fourth = singular_values(change).pow(4).sum()
-    squares = change.square()
-    d, n = change.shape
+def _rank_null(change: Float[Tensor, "d n"], noise: str) -> float:
+    """The participation ratio of a random change of the same size, from expected sums of fourth powers."""
+    squares, (d, n) = change.square(), change.shape
     sums = squares.sum(1).square().sum() + squares.sum(0).square().sum() - squares.square().sum()
-    expected = size**4 / float(sums) if noise == "rounding" else d * n / (d + n + 1)
-    return {"change_rank": size**4 / float(fourth), "change_rank_null": expected}
+    return float(squares.sum()) ** 2 / float(sums) if noise == "rounding" else d * n / (d + n + 1)
 
 
 def _directions(W: Float[Tensor, "d n"], leading: int | None) -> tuple[Float[Tensor, "d k"], Float[Tensor, " k"]]:

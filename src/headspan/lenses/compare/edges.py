@@ -7,7 +7,8 @@
 2. `read_share`: the share of the change of the reader's matrix that lies in what the writer writes, tr(P C) / tr(C)
    with P the projector on the writer's space and C = (W' - W)(W' - W)^T; `write_share`: the share of the change of the
    writer's matrix inside what the reader reads. Null: a random rotation of the change, which keeps its spectrum. Pairs
-   in reverse order share the anisotropy of the model but no computation: `*_order_p` compares the two.
+   in reverse order share the anisotropy of the model but no computation: `*_order_p` compares the two. Rounding noise
+   is no change that could be aimed, and its steps do not turn with a rotation; there the shares are left out.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def wiring_nodes(
         weights, changes = _weights_and_changes(before, after, pairings)
         current_step("random changes of all heads")
         moments = _null_moments(weights, changes, pairings, noise, draws, seed, reading["memory"])
-        shares = {name: _change_shares(before, weights, changes, name, reading["tolerance"]) for name in pairings}
+        if noise != "rounding":
+            shares = {name: _change_shares(before, weights, changes, name, reading["tolerance"]) for name in pairings}
     nodes = {}
     for pairing in pairings:
         grids = pair[0].grid(pairing), pair[1].grid(pairing)

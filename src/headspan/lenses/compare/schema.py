@@ -85,6 +85,15 @@ def _change() -> Iterator[Variable]:
     yield Variable("n_intruders", axis, f"{new}, significantly so", "0 to 10")
 
 
+def _tokens() -> Iterator[Variable]:
+    pair, null = ("layer", "direction"), "Random directions of the stream through the same table."
+    yield Variable("share", pair, "share of the change's energy along one of its directions", "[0, 1]")
+    mass = "share of the squared token scores that the ten largest hold"
+    yield Variable("top_mass", pair, mass, "[0, 1]", null, derived=("null", "null_sd", "p", "q"))
+    yield Variable("highest", pair, "tokens with the highest scores along the direction")
+    yield Variable("lowest", pair, "tokens with the lowest scores along the direction")
+
+
 def _behavior() -> Iterator[Variable]:
     nats, null = "at least 0, nats per token", "A random change of the same size on every parameter that changed."
     logs = f"{null} On logarithms."
@@ -125,6 +134,7 @@ SCHEMA = Schema(
         **{f"drift/{role}": variables for role, variables in DRIFT.nodes.items()},
         **{f"wiring/{pairing}": tuple(_wiring()) for pairing in PAIRINGS},
         **{f"change/{kind}": tuple(_change()) for kind in CHANGED},
+        **{f"tokens/{kind}": tuple(_tokens()) for kind in CHANGED},
         **dict(_spectra_nodes()),
         "behavior": tuple(_behavior()),
     },
@@ -141,6 +151,7 @@ SCHEMA = Schema(
             key="matrix",
             most=400,
         ),
+        Table("tokens", "Tokens along the change", ("top_mass",), nodes="tokens/*", key="matrix"),
         Table("attention", "How far attention moved", ("divergence",), nodes="behavior"),
         Table(
             "matrices",

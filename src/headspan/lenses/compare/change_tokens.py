@@ -20,6 +20,8 @@ from headspan.heads import Heads
 from headspan.lenses.vocabulary.reading import TokenTable
 from headspan.statistics import q_values
 
+NONE = 1e-9
+"""A direction with a smaller share of the change's energy is rounding: a change of rank 2 has no third direction."""
 SHOWN = 5
 """Tokens at each end of a direction."""
 WRITING = ("W_O", "W_out")
@@ -49,6 +51,8 @@ def _node(heads: Heads, table: TokenTable, found: Directions, seed: int) -> xr.D
     reading = table.read(torch.cat([vectors.mT for vectors, _ in there]).to(table.dtype), SHOWN)
     scores = table.concentration(reading, seed=seed)
     shape = (len(found), there[0][0].shape[1])
+    shares = torch.stack([share for _, share in there]).numpy(force=True)
+    real = shares.ravel() > NONE
 
     def grid(values: Any, empty: Any, dtype: Any) -> tuple[tuple[str, str], np.ndarray]:
         out = np.full(shape, empty, dtype=dtype)
@@ -56,12 +60,13 @@ def _node(heads: Heads, table: TokenTable, found: Directions, seed: int) -> xr.D
         return (LAYER, "direction"), out
 
     variables: dict[str, Any] = {
-        "share": grid(torch.stack([shares for _, shares in there]).numpy(force=True), np.nan, float),
-        "top_mass": grid(scores["top_mass"], np.nan, float),
+        "share": grid(shares, np.nan, float),
+        "top_mass": grid(np.where(real, scores["top_mass"], np.nan), np.nan, float),
         "top_mass_null": float(scores["top_mass_null"]),
         "top_mass_null_sd": float(scores["top_mass_null_sd"]),
-        "top_mass_p": grid(scores["top_mass_p"], np.nan, float),
+        "top_mass_p": grid(np.where(real, scores["top_mass_p"], np.nan), np.nan, float),
     }
     for end, name in enumerate(("highest", "lowest")):
-        variables[name] = grid([", ".join(texts) for texts in reading.texts[:, end]], "", object)
+        texts = [", ".join(row) if known else "" for row, known in zip(reading.texts[:, end], real, strict=True)]
+        variables[name] = grid(texts, "", object)
     return xr.Dataset(variables, coords={LAYER: list(heads.layers)})

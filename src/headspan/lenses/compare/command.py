@@ -53,6 +53,8 @@ def prepare(options: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 def show(result: Result) -> Printed:
     """What stands out, the heads that moved furthest, and the edges that were gained and lost."""
     yield Facts([("", finding.statement) for finding in result.findings], "What changed")
+    if "behavior_left_out" in result.attrs:
+        yield f"Not run: {result.attrs['behavior_left_out']}"
     rows = result.table("heads")
     rows = rows.assign(label=rows["head"].where(rows["head"].notna(), rows["kv_head"]))
     rows = rows[~rows["unchanged"].astype(bool) & rows["grassmann"].notna()]

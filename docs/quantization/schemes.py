@@ -94,12 +94,21 @@ def _bits(name: str) -> float:
     return 8 * size / group
 
 
+def dithered(W: Tensor) -> Tensor:
+    """No rounding at all: uniform noise of the steps that Q4_0 has here, the control."""
+    groups = W.float().reshape(-1, 32)
+    steps = groups.abs().amax(1, keepdim=True) / 8
+    noise = torch.rand(groups.shape, generator=torch.Generator().manual_seed(0)) - 0.5
+    return (groups + steps * noise).reshape(W.shape).to(W)
+
+
 SCHEMES: dict[str, tuple[float, RoundTrip]] = {
     **{name: (_bits(name), gguf_type(name)) for name in GGUF},
     "fp8, 128 x 128": (8 + 32 / SQUARE**2, fp8_squares(SQUARE)),
     "fp8, per tensor": (8.0, fp8_squares(None)),
     "int8, per row": (8.0, int8_rows),
     "nf4": (4 + 32 / BLOCK, nf4_blocks),
+    "noise in steps of Q4_0": (32.0, dithered),
 }
 """Bits per weight, scales included, and the round trip, by name."""
 

@@ -28,7 +28,7 @@ from headspan.subspaces import (
 from headspan.subspaces.random_angles import PerturbedSpan, expected_perturbation_sines, random_perturbation
 from headspan.subspaces.random_changes import rounded_span
 
-COMPARED = ("grassmann", "chordal", "projection_kernel", "spectrum_ks")
+COMPARED = ("grassmann", "chordal", "projection_kernel", "spectrum_ks", "spectrum_change")
 MOMENTS = tuple(f"{name}_{part}" for name in COMPARED for part in ("null", "null_sd"))
 
 
@@ -111,10 +111,17 @@ def motion_variables(found: Motion, d: int) -> dict[str, Tensor]:
         "singular_value_before": found.values_before,
         "singular_value_after": found.values_after,
         "spectrum_ks": spectrum_ks(found.values_before, found.values_after),
+        "spectrum_change": torch.where(norm > 0, _spectrum_change(found.values_before, found.values_after), torch.nan),
         "rank_before": found.before.rank,
         "rank_after": found.after.rank,
         "unchanged": found.unchanged,
     }
+
+
+def _spectrum_change(s: Tensor, changed: Tensor) -> Tensor:
+    """|s' - s| / |s| of singular values in descending order."""
+    change: Tensor = torch.linalg.vector_norm(changed - s, dim=-1) / torch.linalg.vector_norm(s, dim=-1)
+    return change
 
 
 def _beta_sd(a: Tensor, b: Tensor) -> Tensor:
@@ -167,7 +174,7 @@ def null_variables(
 
 def _still(rank: int) -> dict[str, float]:
     """Moments of a head that did not change."""
-    still = {"grassmann": 0.0, "chordal": 0.0, "projection_kernel": float(rank), "spectrum_ks": 0.0}
+    still = dict.fromkeys(COMPARED, 0.0) | {"projection_kernel": float(rank)}
     means = {f"{name}_null": value for name, value in still.items()}
     return means | {f"{name}_null_sd": 0.0 for name in still}
 
@@ -188,6 +195,7 @@ def _moments(s: Tensor, drawn: PerturbedSpan) -> dict[str, float]:
         "chordal": chordal_distance(drawn.angles),
         "projection_kernel": (torch.cos(drawn.angles) ** 2).sum(-1),
         "spectrum_ks": spectrum_ks(s, drawn.singular_values),
+        "spectrum_change": _spectrum_change(s, drawn.singular_values),
     }
     means = {f"{name}_null": float(value.mean()) for name, value in values.items()}
     return means | {f"{name}_null_sd": float(value.std()) for name, value in values.items()}

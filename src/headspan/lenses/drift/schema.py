@@ -65,6 +65,8 @@ def _variables(role: Role) -> Iterator[Variable]:
     )
     ks = "Kolmogorov-Smirnov distance of the singular values before and after"
     yield Variable("spectrum_ks", (axis,), ks, "[0, 1]", NULL, derived=MOMENTS)
+    moved = "relative change of the singular values, in descending order"
+    yield Variable("spectrum_change", (axis,), moved, "at least 0", NULL, derived=MOMENTS, optional=True)
     for name in ("before", "after"):
         yield Variable(f"rank_{name}", (axis,), f"dimensions {name}", "[0, d_head]")
         yield Variable(f"singular_value_{name}", (axis, "rank"), f"singular value {name}", "at least 0")

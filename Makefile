@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: demo demo-model test test-slow check bench docs figures calibration stub clean
+.PHONY: demo demo-model test test-slow check bench docs figures calibration quantization stub clean
 
 demo: $(VENV)/.installed
 	$(BIN)/headspan report demo -o report.html --force
@@ -36,6 +36,9 @@ figures: $(VENV)/.installed-test
 
 calibration: $(VENV)/.installed-test
 	$(BIN)/python -m docs.make_calibration
+
+quantization: $(VENV)/.installed-test
+	$(BIN)/python -m docs.make_quantization
 
 demo-model: $(VENV)/.installed-test
 	$(BIN)/python -m demo_model.train

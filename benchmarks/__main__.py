@@ -19,8 +19,8 @@ from benchmarks import (
     similarity,
     spectra,
     sweep,
-    wiring,
     vocabulary,
+    wiring,
 )
 
 BENCHMARKS = {

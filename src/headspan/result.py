@@ -57,6 +57,8 @@ class Lens:
     """The model is run: the work takes a RunnableModel in place of heads."""
     without_running: frozenset[str] = frozenset()
     """Parts that do in place of a run, for a lens that runs the model where it can: the work takes it as `running`."""
+    run_option: str = ""
+    """The option that asks to run every subject as well; the work takes them, or why they cannot run, as `running`."""
     subjects: int = 1
     """Two, for a lens that compares checkpoints."""
     on_request: str = ""

@@ -13,8 +13,9 @@ from headspan.dims import HeadLabel
 from headspan.lenses.affinity import affinity
 from headspan.lenses.validate.cause import causal_effects
 from headspan.lenses.validate.contrast import Term, additive_fit, contrasts, permuted_mean, rankings, rest_weights
-from headspan.lenses.validate.selection import SCORES, chosen_blocks, token_buffers
+from headspan.lenses.validate.selection import SCORES, chosen_blocks
 from headspan.runtime import RunnableModel, forward, open_runnable
+from headspan.runtime.buffers import token_buffers
 from headspan.runtime.interventions import Edits, intervened
 from headspan.runtime.interventions.ablation import reading_matrix
 from headspan.runtime.interventions.edits import head_weight

@@ -19,9 +19,9 @@ from headspan.errors import ArgumentError
 from headspan.lenses.catalog import lenses
 from headspan.lenses.validate import validate
 from headspan.lenses.validate.invariance import invariances, pattern_divergences
-from headspan.lenses.validate.selection import token_buffers
 from headspan.result import Result
 from headspan.runtime import RunnableModel, forward, open_runnable
+from headspan.runtime.buffers import token_buffers
 from headspan.runtime.forward_pass import full_logs
 from headspan.storage import write_netcdf
 from tests.families.tiny_models import CASES, TOKENS

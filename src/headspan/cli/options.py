@@ -27,6 +27,7 @@ SHARED = {
     "memory": Option("Most memory that the whole process may take, such as 4GB; work is cut to fit."),
     "seed": Option("Random seed; the same seed gives the same result.", int),
     "draws": Option("How many random draws the null is estimated from.", int),
+    "noise": Option("The random change that a change is compared with: gaussian or rounding.", str),
     "tolerance": Option("Singular values up to this share of the largest count as zero.", float),
     "leading": Option("Follow this many leading directions of each head instead of its whole span.", int),
     "truncate": Option("Cut a prompt that exceeds the context.", bool),

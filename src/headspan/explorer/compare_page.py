@@ -25,11 +25,18 @@ SECTIONS = {
     "findings": "What stands out",
     "moved": "What moved",
     "wiring": "Edges gained and lost",
+    "change": "The change itself",
+    "behavior": "Both models, run",
     "matrices": "Spectra",
     "provenance": "Where these numbers come from",
 }
 MATRICES = "Spectra of matrices"
-WIRING_FIGURES = ("Edges gained and lost", "Kernels before and after")
+FIGURES = {
+    "wiring": ("Edges gained and lost", "Kernels before and after"),
+    "change": ("Leading directions after, against all before", "Where changes lie"),
+    "behavior": ("Attention against a random change",),
+}
+PLACED = {name for names in FIGURES.values() for name in names}
 
 
 def write_compare_page(result: Result, path: Path) -> None:
@@ -49,8 +56,10 @@ def compare_page(result: Result) -> str:
 
     by_section = {
         "findings": [_ranked(result.findings)],
-        "moved": blocks(lambda name: name not in WIRING_FIGURES and not name.startswith(MATRICES)),
-        "wiring": _wiring(result, edges, blocks(lambda name: name in WIRING_FIGURES)),
+        "moved": blocks(lambda name: name not in PLACED and not name.startswith(MATRICES)),
+        "wiring": _wiring(result, edges, blocks(lambda name: name in FIGURES["wiring"])),
+        "change": [*blocks(lambda name: name in FIGURES["change"]), *_tokens(result)],
+        "behavior": _behavior(result, blocks(lambda name: name in FIGURES["behavior"])),
         "matrices": blocks(lambda name: name.startswith(MATRICES)),
         "provenance": [_provenance(attrs)],
     }
@@ -72,6 +81,10 @@ def _record(result: Result, edges: pd.DataFrame, store: Store) -> dict[str, Any]
     if len(edges) and not int(result.attrs["identical"]):
         largest = edges[:STRONGEST_PAIRS]
         tables.append(PageTable(f"{name}-edges", "Edges before and after, largest changes first", largest))
+    titles = {"changes": "The change of every matrix", "directions": "Leading directions after, against all before"}
+    titles |= {"tokens": "Tokens along the change", "attention": "How far the attention of every head moved"}
+    kept = [] if int(result.attrs["identical"]) else [each for each in titles if each in result.tables]
+    tables += [PageTable(f"{name}-{each}", titles[each], result.table(each)) for each in kept]
     spectra = result.table("matrices")
     tables.append(PageTable(f"{name}-matrices", "Spectra of every matrix before and after", spectra))
     return page_record(PageData(grid, {name: result}, tables=tables), store)
@@ -108,6 +121,34 @@ def _wiring(result: Result, edges: pd.DataFrame, figures: list[Markup]) -> list[
         rows = edges[edges["pairing"] == counts["pairing"]][:SHOWN].to_dict("records")
         blocks += [element("h3", f"Largest changes, {counts['pairing']} ({told})"), _edge_table(rows)]
     return blocks
+
+
+def _tokens(result: Result) -> list[Markup]:
+    """The directions of changes whose tokens are most concentrated; none where no table was read."""
+    if "tokens" not in result.tables:
+        return []
+    rows = result.table("tokens").dropna(subset=["top_mass"]).sort_values("top_mass_p", kind="stable")[:SHOWN]
+    header = ("Matrix", "Layer", "Direction", "Share of the change", "Highest tokens", "Lowest tokens", "q")
+    cells = [
+        [
+            str(row["matrix"]),
+            str(row["layer"]),
+            str(row["direction"] + 1),
+            f"{row['share']:.0%}",
+            str(row["highest"]),
+            str(row["lowest"]),
+            f"{row['top_mass_q']:.2g}",
+        ]
+        for row in rows.to_dict("records")
+    ]
+    return [element("h3", "Tokens along the change, most concentrated first"), table(header, cells)] if cells else []
+
+
+def _behavior(result: Result, figures: list[Markup]) -> list[Markup]:
+    """The figure with what was run; why nothing was, where it was asked for."""
+    if "behavior_left_out" in result.attrs:
+        return [element("p", f"Left out: {result.attrs['behavior_left_out']}.")]
+    return [element("p", f"Measured on {result.attrs['behavior_on']}."), *figures] if figures else []
 
 
 def _edge_table(rows: Sequence[Mapping[Any, Any]]) -> Markup:

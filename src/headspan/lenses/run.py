@@ -75,6 +75,8 @@ def run(
         given = dict(options)
         if lens.without_running:
             given["running"] = _running(models[0], opening, unasked)
+        if lens.run_option and given.pop(lens.run_option):
+            given["running"] = [_running(model, opening, unasked) for model in models]
         if opening.get("dtype") is not None and "dtype" in signature(lens.measure).parameters:
             given["dtype"] = opening["dtype"]
         return labeled_result(lens, lens.measure(*heads, **given), heads[-1])

@@ -243,31 +243,3 @@ def _spells(model: RunnableModel, prompt: Prompt) -> bool:
     if prompt.offsets is None:
         return True
     return sum(end - start for start, end in prompt.offsets) >= 0.7 * len("".join(STORY.split()))
-
-
-def sampled_tokens(
-    model: RunnableModel, text: str | None, sequences: int, length: int, seed: int
-) -> tuple[Int[Tensor, "sequence position"], str]:
-    """Sequences of equal length: windows of a text, or tokens drawn uniformly; second, what they are in words."""
-    limit = model.max_context
-    if limit is not None and length > limit:
-        raise ArgumentError(f"sequences of {length} tokens exceed the model's context of {limit}; ask for shorter ones")
-    if text is None:
-        return random_tokens(model.n_tokens, sequences, length, seed), "random tokens"
-    if model.tokenizer is None:
-        raise ArgumentError(f"{model.tokenizer_problem}; leave the text out to use random tokens")
-    ids = model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    windows = len(ids) // length
-    if windows < 4:
-        raise ArgumentError(
-            f"the text has {len(ids)} tokens, {windows} windows of {length}; needed at least 4: give a longer text, or "
-            "shorter windows"
-        )
-    whole = torch.tensor(ids[: windows * length]).reshape(windows, length)
-    generator = torch.Generator().manual_seed(seed)
-    return whole[torch.randperm(windows, generator=generator)[:sequences]], "a text"
-
-
-def random_tokens(n_tokens: int, sequences: int, length: int, seed: int) -> Int[Tensor, "sequence position"]:
-    """Tokens drawn uniformly from a vocabulary."""
-    return torch.randint(n_tokens, (sequences, length), generator=torch.Generator().manual_seed(seed))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from headspan.command import COMPARE, Command, Facts, Option, Printed, Rows
 
@@ -17,6 +18,14 @@ COMMAND = Command(
         "null": Option("Null under which a pair is an edge: two-way, reverse or haar."),
         "level": Option("A pair is an edge if its q-value is below this.", float),
         "draws": Option("Random changes per head.", int),
+        "noise": Option(
+            "The random change to compare with: gaussian, or rounding (the default where AFTER is quantized).", str
+        ),
+        "similarity": Option("A leading direction is new if no direction before has a larger cosine with it.", float),
+        "run": Option("Also run both models on the same tokens.", bool),
+        "text": Option("A text file to run them on; by default what BEFORE writes.", Path, metavar="FILE"),
+        "sequences": Option("How many sequences to run them on.", int),
+        "length": Option("Tokens per sequence.", int),
     },
 )
 PAGE = "headspan.explorer.compare_page:write_compare_page"
@@ -34,9 +43,18 @@ COLUMNS = {
 }
 
 
+def prepare(options: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The text of the file."""
+    from headspan.atomic import file_text
+
+    return {**options, "text": None if given["text"] is None else file_text(given["text"])}
+
+
 def show(result: Result) -> Printed:
     """What stands out, the heads that moved furthest, and the edges that were gained and lost."""
     yield Facts([("", finding.statement) for finding in result.findings], "What changed")
+    if "behavior_left_out" in result.attrs:
+        yield f"Not run: {result.attrs['behavior_left_out']}"
     rows = result.table("heads")
     rows = rows.assign(label=rows["head"].where(rows["head"].notna(), rows["kv_head"]))
     rows = rows[~rows["unchanged"].astype(bool) & rows["grassmann"].notna()]

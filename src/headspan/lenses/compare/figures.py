@@ -10,6 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from headspan.dims import HeadLabel
+from headspan.lenses.compare.change_figures import change_figures
 from headspan.lenses.compare.parts import drift_part, edge_changes, wiring_pairings
 from headspan.lenses.wiring_layout import Place, arrow_curve, bow_curve, grid_places, group_ties, pairing_name, panels
 from headspan.result import Result
@@ -34,6 +35,7 @@ def figures(result: Result) -> dict[str, go.Figure]:
         if len(turned_edges(result)):
             drawn["Edges gained and lost"] = rewiring_diagram(result)
         drawn["Kernels before and after"] = kernel_scatter(result)
+    drawn |= change_figures(result)
     drawn["Spectra of matrices, layer by layer"] = layer_spectra(result)
     return drawn
 

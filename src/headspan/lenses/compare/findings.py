@@ -8,15 +8,15 @@ from dataclasses import replace
 import pandas as pd
 
 from headspan.finding import Finding
-from headspan.lenses.compare.parts import drift_part, edge_changes, wiring_pairings
+from headspan.lenses.compare.change_findings import behavior_findings, change_findings
+from headspan.lenses.compare.parts import COMPOSITION, drift_part, edge_changes, wiring_pairings
 from headspan.result import Result
 
 LENS = "compare"
-COMPOSITION = {"OQ": "Q-composition", "OK": "K-composition", "OV": "V-composition"}
 
 
 def findings(result: Result) -> Iterator[Finding]:
-    """Drift first, then wiring, then spectra; equal checkpoints have nothing more to say."""
+    """Drift first, then wiring, changes, behavior and spectra; equal checkpoints have nothing more to say."""
     yield from (replace(finding, lens=LENS) for finding in drift_part(result).findings)
     if not int(result.attrs["identical"]):
         # Heads that read and write all of the stream share everything with each other, before and after.
@@ -24,6 +24,8 @@ def findings(result: Result) -> Iterator[Finding]:
             for pairing in wiring_pairings(result):
                 yield _turnover(result, pairing)
         yield from _strongest(result)
+        yield from change_findings(result)
+        yield from behavior_findings(result)
     yield from _spectra(result)
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 from headspan.lenses.catalog import lens
 from headspan.result import Result
 
+COMPOSITION = {"OQ": "Q-composition", "OK": "K-composition", "OV": "V-composition"}
 STATUS = ("kept", "gained", "lost", "absent")
 
 

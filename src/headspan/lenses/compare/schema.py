@@ -1,4 +1,4 @@
-"""The variables of a comparison: `drift/<role>`, `wiring/<pairing>` and `spectra/<kind of matrix>`."""
+"""The variables of a comparison: `drift/<role>`, `wiring/<pairing>`, `change/<kind>`, `spectra/<kind>`, `behavior`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from headspan.lenses.catalog import lens
 from headspan.schema import Schema, Table, Variable
 
 DRIFT = lens("drift").schema
-NULL = "A Gaussian change of the same norm to every head; mean over draws."
+NULL = "The random change of every head that the attribute `change_null` names; mean over draws."
+ROTATION = "A random rotation of the change, which keeps its spectrum: r / d, with the rank r of the space."
+SHUTTLEWORTH = "Shuttleworth et al. (2024), LoRA vs full fine-tuning: an illusion of equivalence"
+TESTED = ("null", "null_sd", "z", "p", "q")
+CHANGED = ("W_Q", "W_K", "W_V", "W_O", "W_gate", "W_in", "W_out")
+"""Kinds of whole matrices whose changes are looked at, in the order of tables and figures."""
+SHARES = {
+    "read_share": "share of the change of the reader's weights inside what the writer writes",
+    "write_share": "share of the change of the writer's weights inside what the reader reads",
+}
 PAIR = ("src", "dst")
 COUNTS = {
     "n_kept": "edges before and after",
@@ -42,9 +51,63 @@ def _wiring() -> Iterator[Variable]:
         "change of the projection kernel",
         "[-d_head, d_head]",
         NULL,
-        derived=("null", "null_sd", "z", "p", "q"),
+        derived=TESTED,
     )
+    for name, words in SHARES.items():
+        yield Variable(name, PAIR, words, "[0, 1]", ROTATION, derived=TESTED, optional=True)
+        yield Variable(f"{name}_mean", (), f"{words}, mean of pairs that compose", "[0, 1]", ROTATION, optional=True)
+        yield Variable(f"{name}_reverse", (), f"{words}, mean of pairs in reverse order", "[0, 1]", optional=True)
+        order = f"{words}: p-value of the two means being equal, by permuting layers"
+        yield Variable(f"{name}_order_p", (), order, "[0, 1]", optional=True)
     yield from (Variable(name, (), f"number of {words}", "at least 0") for name, words in COUNTS.items())
+
+
+def _change() -> Iterator[Variable]:
+    axis, pair = ("layer",), ("layer", "direction")
+    yield Variable("relative_change", axis, "relative change of the matrix", "at least 0")
+    rank = "participation ratio of the change's spectrum"
+    yield Variable("change_rank", axis, rank, "[1, k]", "A random change of the same size.", derived=("null",))
+    yield Variable(
+        "similarity",
+        pair,
+        "similarity of a leading direction after to the nearest direction before",
+        "[0, 1]",
+        "The matrix with a random change of the same size; drawn where a direction is below the threshold.",
+        formula="max_i |⟨u'_j, u_i⟩|",
+        text="Directions are left singular vectors of the matrix with the stream first. An intruder dimension is one "
+        "whose similarity is below the threshold and significantly lower than after a random change.",
+        reference=SHUTTLEWORTH,
+        derived=TESTED,
+    )
+    yield Variable("direction_share", pair, "share of the squared norm after along a leading direction", "[0, 1]")
+    new = "number of leading directions below the threshold"
+    yield Variable("n_new", axis, new, "0 to 10", "A random change of the same size.", derived=("null",))
+    yield Variable("n_intruders", axis, f"{new}, significantly so", "0 to 10")
+
+
+def _tokens() -> Iterator[Variable]:
+    pair, null = ("layer", "direction"), "Random directions of the stream through the same table."
+    yield Variable("share", pair, "share of the change's energy along one of its directions", "[0, 1]")
+    mass = "share of the squared token scores that the ten largest hold"
+    yield Variable("top_mass", pair, mass, "[0, 1]", null, derived=("null", "null_sd", "p", "q"))
+    yield Variable("highest", pair, "tokens with the highest scores along the direction")
+    yield Variable("lowest", pair, "tokens with the lowest scores along the direction")
+
+
+def _behavior() -> Iterator[Variable]:
+    nats, null = "at least 0, nats per token", "A random change of the same size on every parameter that changed."
+    logs = f"{null} On logarithms."
+    words = "Jensen-Shannon divergence of attention before and after"
+    yield Variable(
+        "divergence", ("head",), words, "[0, log 2] nats", logs, derived=TESTED, card="Attention moved (nats)"
+    )
+    states = "relative change of final states"
+    yield Variable("state_change", (), states, "at least 0", logs, derived=TESTED[:-1])
+    for name in ("before", "after"):
+        yield Variable(f"loss_{name}", (), f"loss {name}", nats, optional=True)
+    yield Variable("loss_change", (), "change of the loss", "nats per token", null, derived=TESTED[:-1], optional=True)
+    for name, end in (("low", "lower"), ("high", "upper")):
+        yield Variable(f"loss_change_{name}", (), f"change of the loss, {end} end of its 95 % interval", optional=True)
 
 
 def _spectra(axes: tuple[str, ...]) -> Iterator[Variable]:
@@ -70,12 +133,26 @@ SCHEMA = Schema(
     nodes={
         **{f"drift/{role}": variables for role, variables in DRIFT.nodes.items()},
         **{f"wiring/{pairing}": tuple(_wiring()) for pairing in PAIRINGS},
+        **{f"change/{kind}": tuple(_change()) for kind in CHANGED},
+        **{f"tokens/{kind}": tuple(_tokens()) for kind in CHANGED},
         **dict(_spectra_nodes()),
+        "behavior": tuple(_behavior()),
     },
     tables=(
         Table("heads", "How far every head moved", ("grassmann", "rank_before"), nodes="drift/[QKVO]", key="role"),
         Table("pairings", "Edges kept, gained and lost", tuple(COUNTS), nodes="wiring/*", key="pairing"),
         Table("edges", "Pairs, largest change first", ("change",), "wiring/*", "pairing", by="change", most=150),
+        Table("changes", "The change of every matrix", ("relative_change",), nodes="change/*", key="matrix"),
+        Table(
+            "directions",
+            "Leading directions after, against all before",
+            ("similarity",),
+            nodes="change/*",
+            key="matrix",
+            most=400,
+        ),
+        Table("tokens", "Tokens along the change", ("top_mass",), nodes="tokens/*", key="matrix"),
+        Table("attention", "How far attention moved", ("divergence",), nodes="behavior"),
         Table(
             "matrices",
             "Spectra before and after",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headspan.result import Result
 
 FEWEST_DRAWS = 3
+NOISES = ("gaussian", "rounding")
 LENS = Lens(
     name="drift",
     title="What moved between two checkpoints",
@@ -33,6 +34,7 @@ def drift(
     tolerance: float | None = None,
     draws: int = 16,
     seed: int = 0,
+    noise: str = "gaussian",
     **opening: Unpack[Opening],
 ) -> Result:
     """How far every head's subspaces moved from one checkpoint to another, against a random change of the same size.
@@ -52,6 +54,9 @@ def drift(
         Random changes per head and role, 3 at least.
     seed
         Random seed of the draws. They do not depend on which other layers were asked for.
+    noise
+        The random change: "gaussian", of the same Frobenius norm, or "rounding", every entry's change with a random
+        sign, which keeps the steps of a quantized checkpoint.
     **opening
         `stack`, `fold`, `dtype`, `device`, `progress`, `time_limit`.
 
@@ -60,9 +65,9 @@ def drift(
     Result
         A node per role (Q, K, V, O), over `head` or, for K and V, `kv_head`: `angles [..., angle]` in radians,
         `grassmann` in [0, sqrt(r) pi/2], `chordal` in [0, sqrt(r)], `projection_kernel` in [0, r] and `spectrum_ks` in
-        [0, 1], each with its mean and standard deviation under a Gaussian change of the same norm; `grassmann_z`, `_p`
-        and `_q`; `relative_change`, `outside_share`, singular values and ranks of both. NaN where undefined, 0 for
-        equal weights.
+        [0, 1], each with its mean and standard deviation under a random change of the same size; `grassmann_z`, `_p`
+        and `_q`; `relative_change`, `outside_share`, `growth`, singular values and ranks of both. NaN where undefined,
+        0 for equal weights.
 
     >>> import headspan
     >>> bool(headspan.drift("demo", "demo")["Q"].unchanged.all())
@@ -72,5 +77,7 @@ def drift(
 
     if draws < FEWEST_DRAWS:
         raise ArgumentError(f"draws={draws}: needed are at least {FEWEST_DRAWS}")
-    options = {"leading": leading, "tolerance": tolerance, "draws": draws, "seed": seed}
+    if noise not in NOISES:
+        raise ArgumentError(f"noise={noise!r} is unknown; random changes are {' and '.join(NOISES)}")
+    options = {"leading": leading, "tolerance": tolerance, "draws": draws, "seed": seed, "noise": noise}
     return run(LENS, [before, after], options, opening)

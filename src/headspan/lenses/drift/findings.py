@@ -13,7 +13,6 @@ from headspan.result import Result
 
 LENS = "drift"
 LEVEL = 0.05
-NULL = "Null: a Gaussian change of the same size to the same head."
 
 
 def findings(result: Result) -> list[Finding]:
@@ -23,7 +22,9 @@ def findings(result: Result) -> list[Finding]:
     changed = rows[~rows["unchanged"]]
     if changed.empty:
         return [_identical(len(rows))]
-    found = [*_changed(rows, changed), *_furthest(changed), *_against_null(changed), *_outside(changed), *_ranks(rows)]
+    null = f"Null: {result.attrs['null']}, to the same head."
+    found = [*_changed(rows, changed), *_furthest(changed, null), *_against_null(changed, null)]
+    found += [*_outside(changed, null), *_growth(changed, null), *_ranks(rows)]
     if result.attrs["leading"] == "all":
         return found
     note = f" Of every head its {result.attrs['leading']} leading directions are followed."
@@ -64,7 +65,7 @@ def _changed(rows: pd.DataFrame, changed: pd.DataFrame) -> Iterator[Finding]:
     )
 
 
-def _furthest(changed: pd.DataFrame) -> Iterator[Finding]:
+def _furthest(changed: pd.DataFrame, null: str) -> Iterator[Finding]:
     """The head that moved furthest, of what two unrelated spaces are apart."""
     known = changed[changed["grassmann"].notna() & (changed["grassmann_unrelated"] > 0)]
     if known.empty:
@@ -78,7 +79,7 @@ def _furthest(changed: pd.DataFrame) -> Iterator[Finding]:
         value=float(row["grassmann"]),
         expected=float(row["grassmann_null"]),
         p=_known(row["grassmann_p"]),
-        evidence=f"Largest angle {row['largest_angle']:.1f}°, relative change {row['relative_change']:.3g}. {NULL}",
+        evidence=f"Largest angle {row['largest_angle']:.1f}°, relative change {row['relative_change']:.3g}. {null}",
         reference=STEWART,
         weight=0.7,
     )
@@ -88,7 +89,7 @@ def _known(value: float) -> float | None:
     return None if value != value else float(value)
 
 
-def _against_null(changed: pd.DataFrame) -> Iterator[Finding]:
+def _against_null(changed: pd.DataFrame, null: str) -> Iterator[Finding]:
     """How many moved further, and how many less, than a random change of their size would have moved them."""
     tested = changed[changed["grassmann_q"].notna()]
     if tested.empty:
@@ -107,37 +108,59 @@ def _against_null(changed: pd.DataFrame) -> Iterator[Finding]:
         value=float(len(certain)),
         expected=LEVEL * len(tested),
         p=None if first is None else _known(first["grassmann_p"]),
-        evidence=f"False-discovery rate {LEVEL:g}; p of {_named(first)}, z = {first['grassmann_z']:.1f}. {NULL}"
+        evidence=f"False-discovery rate {LEVEL:g}; p of {_named(first)}, z = {first['grassmann_z']:.1f}. {null}"
         if first is not None
-        else f"False-discovery rate {LEVEL:g}. {NULL}",
+        else f"False-discovery rate {LEVEL:g}. {null}",
         weight=0.8 if len(certain) else 0.3,
     )
 
 
-def _outside(changed: pd.DataFrame) -> Iterator[Finding]:
+def _outside(changed: pd.DataFrame, null: str) -> Iterator[Finding]:
     """Whether changes point out of the spaces that heads had, or stay inside them."""
     known = changed[changed["outside_share"].notna() & (changed["outside_share_null"] > 0)]
     if known.empty:
         return
-    share, null = float(known["outside_share"].mean()), float(known["outside_share_null"].mean())
+    share, expected = float(known["outside_share"].mean()), float(known["outside_share_null"].mean())
     departs = known["outside_share_p"] * len(known) < LEVEL
     inside = known[departs & (known["outside_share"] < known["outside_share_null"])]
     certain = int(departs.sum())
     statement = (
         f"Of {len(known)} changes, {len(inside)} stay inside the old subspaces more than random changes would, "
-        f"{certain - len(inside)} less; on average {share:.1%} of a change lies outside (expected {null:.1%})."
+        f"{certain - len(inside)} less; on average {share:.1%} of a change lies outside (expected {expected:.1%})."
         if certain
         else f"Changes point out of the old subspaces as random ones do: {share:.1%} of a change lies outside "
-        f"(expected {null:.1%})."
+        f"(expected {expected:.1%})."
     )
     yield Finding(
         LENS,
         statement,
         value=share,
-        expected=null,
+        expected=expected,
         evidence=f"Share of the squared norm, mean over {len(known)} head matrices; {certain} of them are significant "
-        f"at {LEVEL:g} after correction for all. Exact null: a beta law, that of Gaussian changes.",
+        f"at {LEVEL:g} after correction for all. {null}",
         weight=0.5 if certain else 0.2,
+    )
+
+
+def _growth(changed: pd.DataFrame, null: str) -> Iterator[Finding]:
+    """Heads whose weights grew or shrank along themselves; silent where none did, and for files that lack it."""
+    if "growth_q" not in changed or not (changed["growth_q"] < LEVEL).any():
+        return
+    certain = changed[changed["growth_q"] < LEVEL]
+    first = certain.loc[certain["growth_z"].abs().idxmax()]
+    shrank = certain[certain["growth"] < 0]
+    yield Finding(
+        LENS,
+        f"{len(shrank)} of {len(changed)} changed head matrices shrank along themselves significantly, "
+        f"{len(certain) - len(shrank)} grew (q < {LEVEL:g}); the mean of all is {changed['growth'].mean():+.2%} "
+        "(expected 0).",
+        value=float(changed["growth"].mean()),
+        expected=0.0,
+        p=_known(first["growth_p"]),
+        q=_known(first["growth_q"]),
+        evidence=f"<W' - W, W> / |W|^2. Most certain: {_named(first)}, {first['growth']:+.2%}, "
+        f"z = {first['growth_z']:.1f}. {null}",
+        weight=0.55,
     )
 
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import numpy as np
 import xarray as xr
+from scipy import special  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
 
 from headspan.dims import LAYER, ROLES, Role, head_axis
 from headspan.errors import ArgumentError, FoldError, ShapeError
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.norms import fold_label
-from headspan.lenses.drift.motion import motion, motion_variables, null_variables, share_p
+from headspan.lenses.drift.motion import growth_variables, motion, motion_variables, null_variables, share_p
 from headspan.statistics import prediction_tail, q_values, z_score
 from headspan.subspaces.distance_tables import distance_moments
 
@@ -28,6 +29,10 @@ UNRELATED_DRAWS = 64
 INNER_AXES = {"angles": ("angle",), "singular_value_before": ("rank",), "singular_value_after": ("rank",)}
 BEFORE = ("model", "revision", "file_hash", "stored_dtype")
 """What is told of the first checkpoint, as `before_<name>`; all else both share."""
+NULLS = {
+    "gaussian": "a Gaussian change of the same Frobenius norm",
+    "rounding": "rounding noise: every entry's change with a random sign",
+}
 Arrays = dict[str, np.ndarray]
 
 
@@ -39,6 +44,7 @@ def measure(
     tolerance: float | None = None,
     draws: int = 16,
     seed: int = 0,
+    noise: str = "gaussian",
 ) -> xr.DataTree:
     """`headspan.drift` on heads: a node per role, over [layer, head] or, for K and V, [layer, kv_head]."""
     require_match(before, after)
@@ -49,8 +55,8 @@ def measure(
     for layer in before.layers:
         blocks = first.layer(layer), second.layer(layer)
         for place, role in enumerate(ROLES):
-            parts[role].append(_role_of_layer(blocks, role, tolerance, followed, draws, (seed, layer, place)))
-    by_role = {role: _joined(found, before, role, draws) for role, found in parts.items()}
+            parts[role].append(_role_of_layer(blocks, role, tolerance, followed, draws, (seed, layer, place), noise))
+    by_role = {role: _joined(found, before, role, draws, noise) for role, found in parts.items()}
     _add_q(by_role)
     provenance = before.provenance()
     attrs = {
@@ -62,7 +68,7 @@ def measure(
         "computed_in": dtype,
         "d_value": before.d_value,
         "identical": int(all(bool(found["unchanged"].all()) for found in by_role.values())),
-        "null": "a Gaussian change of the same Frobenius norm",
+        "null": NULLS[noise],
     }
     nodes: dict[str, xr.Dataset] = {role: _role_node(before, role, found) for role, found in by_role.items()}
     return xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), **nodes})
@@ -118,13 +124,15 @@ def _role_of_layer(
     leading: int | None,
     draws: int,
     seed: tuple[int, ...],
+    noise: str,
 ) -> Arrays:
     """Everything about one role of one layer, [heads, ...]."""
     first, second = (_tall(block, role) for block in blocks)
     d = first.shape[-2]
     noises = (block.noise(role)[0] if tolerance is None else 0.0 for block in blocks)
     found = motion(first, second, tolerance, leading, (next(noises), next(noises)))
-    tensors = motion_variables(found, d) | null_variables(found, d, draws, seed, leading is None)
+    tensors = motion_variables(found, d) | growth_variables(found, noise)
+    tensors |= null_variables(found, d, draws, seed, leading is None, noise)
     return {name: tensor.numpy(force=True) for name, tensor in tensors.items()}
 
 
@@ -134,14 +142,21 @@ def _tall(block: HeadBlock, role: Role) -> Tensor:
     return W.mT.contiguous() if role == "O" else W
 
 
-def _joined(parts: list[Arrays], heads: Heads, role: Role, draws: int) -> Arrays:
+def _joined(parts: list[Arrays], heads: Heads, role: Role, draws: int, noise: str) -> Arrays:
     """All layers of a role, with what follows from value and null together."""
     out = {name: np.stack([part[name] for part in parts]) for name in parts[0]}
     d, p = heads.d_model, min(heads.shape(role)[2:])
     z = z_score(out["grassmann"], out["grassmann_null"], out["grassmann_null_sd"])
     # Mean and spread are known from the draws only, which Student's law allows for; two-sided.
     out |= {"grassmann_z": z, "grassmann_p": 2 * prediction_tail(np.abs(z), draws)}
-    out["outside_share_p"] = share_p(out["outside_share"], out["rank_before"], d, p)
+    if noise == "rounding":
+        z_out = z_score(out["outside_share"], out["outside_share_null"], out["outside_share_null_sd"])
+        out["outside_share_p"] = 2 * prediction_tail(np.abs(z_out), draws)
+    else:
+        out["outside_share_p"] = share_p(out["outside_share"], out["rank_before"], d, p)
+    # Mean and spread of the growth need no draws; the smallest change that a float holds counts.
+    z_growth = z_score(out["growth"], out["growth_null"], out["growth_null_sd"], unit=1e-12)
+    out |= {"growth_z": z_growth, "growth_p": special.erfc(np.abs(z_growth) / np.sqrt(2))}
     pairs = np.stack([out["rank_before"], out["rank_after"]], -1)
     unrelated = [
         distance_moments("grassmann", d, *map(int, sorted(pair)), shared=0, draws=UNRELATED_DRAWS, seed=0)[0]
@@ -156,11 +171,12 @@ def _joined(parts: list[Arrays], heads: Heads, role: Role, draws: int) -> Arrays
 
 
 def _add_q(by_role: dict[Role, Arrays]) -> None:
-    """One family of tests: all heads of all roles."""
-    flat = np.concatenate([found["grassmann_p"].ravel() for found in by_role.values()])
-    ends = np.cumsum([found["grassmann_p"].size for found in by_role.values()])
-    for found, adjusted in zip(by_role.values(), np.split(q_values(flat), ends[:-1]), strict=True):
-        found["grassmann_q"] = adjusted.reshape(found["grassmann_p"].shape)
+    """One family of tests for each quantity: all heads of all roles."""
+    ends = np.cumsum([found["grassmann_p"].size for found in by_role.values()])[:-1]
+    for name in ("grassmann", "growth"):
+        flat = np.concatenate([found[f"{name}_p"].ravel() for found in by_role.values()])
+        for found, adjusted in zip(by_role.values(), np.split(q_values(flat), ends), strict=True):
+            found[f"{name}_q"] = adjusted.reshape(found[f"{name}_p"].shape)
 
 
 def _role_node(heads: Heads, role: Role, found: Arrays) -> xr.Dataset:

@@ -1,8 +1,9 @@
 """How far each head's space moved, and how far a random change of the same size would have moved it.
 
-The space is the whole column span, or the span of the leading left singular vectors. The null adds a Gaussian matrix of
-the same Frobenius norm as the change to the head as it was. A head with small singular values turns far under a small
-change, so equal distances do not mean the same; this null knows the head's spectrum.
+The space is the whole column span, or the span of the leading left singular vectors. The null adds a random change to
+the head as it was: a Gaussian matrix of the same Frobenius norm as the change, or, for rounding, the change itself with
+a random sign for every entry. A head with small singular values turns far under a small change, so equal distances do
+not mean the same; this null knows the head's spectrum.
 """
 
 from __future__ import annotations
@@ -24,15 +25,19 @@ from headspan.subspaces import (
     singular_values,
     spectrum_ks,
 )
-from headspan.subspaces.random_angles import expected_perturbation_sines, random_perturbation
+from headspan.subspaces.random_angles import PerturbedSpan, expected_perturbation_sines, random_perturbation
+from headspan.subspaces.random_changes import rounded_span
 
-COMPARED = ("grassmann", "chordal", "projection_kernel", "spectrum_ks")
+COMPARED = ("grassmann", "chordal", "projection_kernel", "spectrum_ks", "spectrum_change")
+MOMENTS = tuple(f"{name}_{part}" for name in COMPARED for part in ("null", "null_sd"))
 
 
 @dataclass(frozen=True)
 class Motion:
     """The heads of one layer and role, before and after, as subspaces of R^d."""
 
+    first: Float[Tensor, "head d p"]
+    change: Float[Tensor, "head d p"]
     before: Subspace
     after: Subspace
     values_before: Float[Tensor, "head p"]
@@ -65,6 +70,8 @@ def motion(
     angles = torch.where(unchanged[:, None] & angles.isfinite(), 0.0, angles)
     residual = change - before.basis @ (before.basis.mT @ change)
     return Motion(
+        first=first,
+        change=change,
         before=before,
         after=after,
         values_before=singular_values(first),
@@ -104,10 +111,17 @@ def motion_variables(found: Motion, d: int) -> dict[str, Tensor]:
         "singular_value_before": found.values_before,
         "singular_value_after": found.values_after,
         "spectrum_ks": spectrum_ks(found.values_before, found.values_after),
+        "spectrum_change": torch.where(norm > 0, _spectrum_change(found.values_before, found.values_after), torch.nan),
         "rank_before": found.before.rank,
         "rank_after": found.after.rank,
         "unchanged": found.unchanged,
     }
+
+
+def _spectrum_change(s: Tensor, changed: Tensor) -> Tensor:
+    """|s' - s| / |s| of singular values in descending order."""
+    change: Tensor = torch.linalg.vector_norm(changed - s, dim=-1) / torch.linalg.vector_norm(s, dim=-1)
+    return change
 
 
 def _beta_sd(a: Tensor, b: Tensor) -> Tensor:
@@ -115,21 +129,42 @@ def _beta_sd(a: Tensor, b: Tensor) -> Tensor:
     return (a * b / ((a + b) ** 2 * (a + b + 1))).sqrt()
 
 
+def growth_variables(found: Motion, noise: str) -> dict[str, Float[Tensor, " head"]]:
+    """By what share the weights grew along themselves, <W' - W, W> / |W|^2, and its moments under the null."""
+    W, E = found.first.double(), found.change.double()
+    energy = W.square().sum((-2, -1))
+    entries = W.shape[-1] * W.shape[-2]
+    spread = (W * E).square().sum((-2, -1)) if noise == "rounding" else energy * found.size.double() ** 2 / entries
+    there = energy > 0
+    return {
+        "growth": torch.where(there, (W * E).sum((-2, -1)) / energy, torch.nan),
+        "growth_null": torch.where(there, 0.0, torch.nan),
+        "growth_null_sd": torch.where(there, spread.sqrt() / energy, torch.nan),
+    }
+
+
 def null_variables(
-    found: Motion, d: int, draws: int, seed: tuple[int, ...], whole: bool
+    found: Motion, d: int, draws: int, seed: tuple[int, ...], whole: bool, noise: str
 ) -> dict[str, Float[Tensor, " head"]]:
     """Mean and standard deviation over draws of what is compared, and `chordal_expected`, which needs none.
 
     Zero for a head that did not change; NaN for one without a space. `chordal_expected` is known for whole spans only:
-    leading directions also mix with those behind them, by how much depends on gaps of the spectrum.
+    leading directions also mix with those behind them, by how much depends on gaps of the spectrum. Under rounding
+    noise the share outside has a null from draws too; under Gaussian noise its law is known.
     """
     generator = torch.Generator().manual_seed(_mixed(seed))
     ranks = list(zip(found.before.rank.tolist(), found.after.rank.tolist(), strict=True))
-    names = [f"{name}_{part}" for name in COMPARED for part in ("null", "null_sd")]
+    rounding = noise == "rounding"
+    names = (*MOMENTS, *(("outside_share_null", "outside_share_null_sd") if rounding else ()))
     columns: dict[str, list[float]] = {name: [] for name in (*names, "chordal_expected")}
     for place, rank in enumerate(ranks):
         s, size = found.values_before[place], found.size[place]
-        moments = _moments(s, d, float(size), draws, generator, rank)
+        if min(rank) == 0 or size == 0:
+            moments = dict.fromkeys(names, float("nan")) | ({} if min(rank) == 0 else _still(min(rank)))
+        elif rounding:
+            moments = _rounding_moments(found, place, draws, generator, rank)
+        else:
+            moments = _moments(s.cpu(), random_perturbation(s.cpu(), d, float(size), draws, generator, rank))
         for name in names:
             columns[name].append(moments[name])
         sines = expected_perturbation_sines(s, d, size, rank)
@@ -137,22 +172,30 @@ def null_variables(
     return {name: torch.tensor(column, dtype=torch.float64) for name, column in columns.items()}
 
 
-def _moments(
-    s: Tensor, d: int, size: float, draws: int, generator: torch.Generator, rank: tuple[int, int]
+def _still(rank: int) -> dict[str, float]:
+    """Moments of a head that did not change."""
+    still = dict.fromkeys(COMPARED, 0.0) | {"projection_kernel": float(rank)}
+    means = {f"{name}_null": value for name, value in still.items()}
+    return means | {f"{name}_null_sd": 0.0 for name in still}
+
+
+def _rounding_moments(
+    found: Motion, place: int, draws: int, generator: torch.Generator, rank: tuple[int, int]
 ) -> dict[str, float]:
+    W, change, basis = (part[place].double() for part in (found.first, found.change, found.before.basis))
+    drawn, outside = rounded_span(W, change, basis, draws, generator, rank)
+    moments = _moments(found.values_before[place], drawn)
+    return moments | {"outside_share_null": float(outside.mean()), "outside_share_null_sd": float(outside.std())}
+
+
+def _moments(s: Tensor, drawn: PerturbedSpan) -> dict[str, float]:
     """Mean and standard deviation of each compared quantity for one head."""
-    if min(rank) == 0:
-        return {f"{name}_{part}": float("nan") for name in COMPARED for part in ("null", "null_sd")}
-    if size == 0:
-        still = {"grassmann": 0.0, "chordal": 0.0, "projection_kernel": float(min(rank)), "spectrum_ks": 0.0}
-        means = {f"{name}_null": value for name, value in still.items()}
-        return means | {f"{name}_null_sd": 0.0 for name in still}
-    drawn = random_perturbation(s.cpu(), d, size, draws, generator, rank)
     values = {
         "grassmann": grassmann_distance(drawn.angles),
         "chordal": chordal_distance(drawn.angles),
         "projection_kernel": (torch.cos(drawn.angles) ** 2).sum(-1),
-        "spectrum_ks": spectrum_ks(s.cpu(), drawn.singular_values),
+        "spectrum_ks": spectrum_ks(s, drawn.singular_values),
+        "spectrum_change": _spectrum_change(s, drawn.singular_values),
     }
     means = {f"{name}_null": float(value.mean()) for name, value in values.items()}
     return means | {f"{name}_null_sd": float(value.std()) for name, value in values.items()}

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from headspan.dims import ROLES, Role, head_axis
 from headspan.schema import Schema, Table, Variable
 
-NULL = "A Gaussian change of the same Frobenius norm; mean over draws."
+NULL = (
+    "A random change of the same size: a Gaussian one of the same Frobenius norm, or rounding noise, every entry's "
+    "change with a random sign; mean over draws."
+)
 STEWART = "Stewart and Sun (1990), Matrix Perturbation Theory"
 SPACES: dict[Role, str] = {"Q": "query space", "K": "key space", "V": "value space", "O": "write space"}
 MOMENTS = ("null", "null_sd")
@@ -23,7 +26,7 @@ def _variables(role: Role) -> Iterator[Variable]:
         null=NULL,
         formula="δ = sqrt{∑_i θ_i^2}" if first else "",
         text="Principal angles between the span of a head's matrix before and after, as one distance. The null adds a "
-        "Gaussian matrix of the same norm as the change to the head as it was."
+        "random change of the same size to the head as it was."
         if first
         else "",
         reference=STEWART,
@@ -47,11 +50,23 @@ def _variables(role: Role) -> Iterator[Variable]:
         (axis,),
         "share of the change that points out of the old space",
         "[0, 1]",
-        "A Gaussian change: (d - r) / d, with a beta law.",
+        "A Gaussian change: (d - r) / d, with a beta law. Rounding noise: mean over draws.",
         derived=(*MOMENTS, "p"),
+    )
+    yield Variable(
+        "growth",
+        (axis,),
+        "share by which the weights grew along themselves",
+        "at least -1; 0 for a change across the weights",
+        "A random change of the same size: 0.",
+        formula="⟨W' - W, W⟩ / ‖W‖^2" if first else "",
+        derived=(*MOMENTS, "z", "p", "q"),
+        optional=True,
     )
     ks = "Kolmogorov-Smirnov distance of the singular values before and after"
     yield Variable("spectrum_ks", (axis,), ks, "[0, 1]", NULL, derived=MOMENTS)
+    moved = "relative change of the singular values, in descending order"
+    yield Variable("spectrum_change", (axis,), moved, "at least 0", NULL, derived=MOMENTS, optional=True)
     for name in ("before", "after"):
         yield Variable(f"rank_{name}", (axis,), f"dimensions {name}", "[0, d_head]")
         yield Variable(f"singular_value_{name}", (axis, "rank"), f"singular value {name}", "at least 0")
@@ -63,6 +78,6 @@ SCHEMA = Schema(
     version=2,
     nodes={role: tuple(_variables(role)) for role in ROLES},
     tables=(Table("heads", "How far every head moved", like=("grassmann", "rank_before"), nodes="[QKVO]", key="role"),),
-    metrics=("grassmann", "relative_change", "chordal", "outside_share", "spectrum_ks"),
+    metrics=("grassmann", "relative_change", "chordal", "outside_share", "growth", "spectrum_ks"),
     two_sided=True,
 )

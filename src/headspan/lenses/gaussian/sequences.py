@@ -18,7 +18,7 @@ from headspan.heads import Heads
 from headspan.heads.embeddings import first_read
 from headspan.heads.logits import projection_obstacle
 from headspan.runtime import RunnableModel, forward
-from headspan.runtime.prompt import random_tokens, sampled_tokens
+from headspan.runtime.buffers import random_tokens, sampled_tokens
 
 AT_ONCE = 8
 """Sequences per run of the model."""

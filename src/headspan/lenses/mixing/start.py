@@ -12,7 +12,7 @@ from headspan.errors import ArgumentError, MissingTensor, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.embeddings import first_read
 from headspan.runtime import RunnableModel, forward
-from headspan.runtime.prompt import random_tokens, sampled_tokens
+from headspan.runtime.buffers import random_tokens, sampled_tokens
 from headspan.runtime.untrained import untrained_twin
 
 AT_ONCE = 8

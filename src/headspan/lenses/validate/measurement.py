@@ -23,9 +23,10 @@ from headspan.lenses.affinity import affinity
 from headspan.lenses.validate.cause import causal_effects, obstacle_to_cause
 from headspan.lenses.validate.contrast import contrasts, rankings
 from headspan.lenses.validate.invariance import invariances, pattern_divergences, space_distances
-from headspan.lenses.validate.selection import chosen_blocks, token_buffers
+from headspan.lenses.validate.selection import chosen_blocks
 from headspan.progress import current_step
 from headspan.runtime import Forward, RunnableModel, forward
+from headspan.runtime.buffers import token_buffers
 from headspan.runtime.untrained import untrained_twin
 from headspan.statistics import mantel
 

@@ -1,11 +1,9 @@
-"""Which sources and targets to test for cause, and the tokens to test them on.
+"""Which sources and targets to test for cause.
 
 A *block* is a group of heads of one layer, the sources, with a group of heads of a later layer, the targets, and the
 role through which those read. The heads of every layer are dealt into groups once, so that heads meet the same others
 in all blocks. Blocks are tested whole: those that hold the strongest pairs by each score, and random ones, which say
 how a score ranks pairs at large.
-
-Token buffers to measure behavior on: what the model itself writes, or repeated random tokens.
 """
 
 from __future__ import annotations
@@ -16,16 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from headspan.dims import HeadLabel, Role
-from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.result import Result
-from headspan.runtime import RunnableModel
-from headspan.runtime.detectors import plain_tokens, repeated_tokens, surrounding_tokens
-from headspan.runtime.prompt import end_tokens
 
 SCORES = ("projection_kernel", "composition_score")
 Group = tuple[str, ...]
@@ -107,55 +98,3 @@ def _block(pairing: str, key: Any, rows: pd.DataFrame, best: set[Any], drawn: bo
 
 
 _ROLES: dict[str, Role] = {"Q": "Q", "K": "K", "V": "V"}
-
-
-KINDS = ("sampled", "repeated")
-
-
-def token_buffers(
-    model: RunnableModel, kind: str | None, count: int, length: int, seed: int
-) -> tuple[str, Int[Tensor, "batch position"]]:
-    """The kind of buffers and the tokens.
-
-    Parameters
-    ----------
-    model
-        Whose tokens they are.
-    kind
-        `sampled`: drawn from the model itself, token by token, at temperature 1: text as the model knows it.
-        `repeated`: random tokens, the second half equal to the first: text on which copying can be seen. By default
-        sampled where the model can write.
-    count, length
-        How many buffers, and of how many tokens; fewer where the context ends before.
-    seed
-        Fixes them.
-    """
-    chosen = kind or ("sampled" if model.writes else "repeated")
-    if chosen not in KINDS:
-        raise ArgumentError(f"buffers = {chosen!r} is not known; it is {' or '.join(KINDS)}")
-    room = length if model.max_context is None else min(length, model.max_context)
-    if chosen == "repeated":
-        edges = sum(map(len, surrounding_tokens(model)))
-        return chosen, repeated_tokens(model, (room - edges) // 2, count, seed)
-    return chosen, _sampled(model, count, room, seed)
-
-
-@torch.no_grad()
-def _sampled(model: RunnableModel, count: int, length: int, seed: int) -> Int[Tensor, "batch position"]:
-    if not model.writes:
-        raise UnsupportedModel("an encoder writes nothing; ask for repeated buffers")
-    generator = torch.Generator().manual_seed(seed)
-    before, plain = surrounding_tokens(model)[0], plain_tokens(model)
-    first = plain[torch.randint(len(plain), (count, 1), generator=generator)]
-    tokens = torch.tensor(before).expand(count, -1) if before else first
-    ends = torch.tensor(sorted(end_tokens(model)), dtype=torch.int64)
-    given, cache = tokens.to(model.device), None
-    while tokens.shape[1] < length:
-        output = model.module(input_ids=given, past_key_values=cache, use_cache=True)
-        logits = output.logits[:, -1].double().cpu()
-        # All buffers are of one length, so none may end early.
-        logits[:, ends] = -torch.inf
-        drawn = torch.multinomial(logits.softmax(-1), 1, generator=generator)
-        tokens = torch.cat([tokens, drawn], dim=1)
-        given, cache = drawn.to(model.device), output.past_key_values
-    return tokens

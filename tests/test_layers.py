@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "headspan"
 GROUND = (
     "_version",
     "errors",
+    "input_files",
     "atomic",
     "dims",
     "threads",

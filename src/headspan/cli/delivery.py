@@ -23,6 +23,7 @@ from rich.text import Text
 
 from headspan.command import Facts, Rows
 from headspan.errors import one_line
+from headspan.input_files import json_object
 from headspan.result import ENDINGS, Lens
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def head_classes(result: Result) -> Mapping[str, str] | None:
 
     named = result.attrs.get("head_classes")
     if named:
-        return dict(json.loads(named))
+        return json_object(str(named).encode(), "the attribute 'head_classes'")
     published = published_classes(result.attrs)
     return None if published is None else published.of_head
 

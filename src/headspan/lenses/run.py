@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import xarray as xr
 
+from headspan.dims import check_seed
 from headspan.errors import NotRun, UnsupportedModel
 from headspan.frames import nodes_of
 from headspan.labels import indexed, labeled
@@ -58,6 +59,8 @@ def run(
     unasked
         It runs because it applies, not because somebody named it: large models are not run then.
     """
+    if "seed" in options:
+        check_seed(options["seed"])
     models = [open_model(subject, opening.get("config")) for subject in subjects]
     for model in models:
         _check(lens, model, opening.get("stack"))

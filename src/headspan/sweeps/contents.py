@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import xarray as xr
 
 from headspan.errors import HeadspanError, StoreError
+from headspan.input_files import read_json
 from headspan.labels import indexed
 from headspan.lenses.catalog import lenses
 from headspan.sweeps.checkpoints import kept_description
@@ -20,8 +20,8 @@ from headspan.sweeps.tasks import plan
 def group_origin(place: Path) -> str:
     """Which parts a group was made from; nothing where there is no group."""
     try:
-        return str(json.loads((place / ".zattrs").read_text(encoding="utf-8"))["made_from"])
-    except (OSError, ValueError, KeyError):
+        return str(read_json(place / ".zattrs")["made_from"])
+    except (HeadspanError, KeyError):
         return ""
 
 

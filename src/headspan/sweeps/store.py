@@ -21,6 +21,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,13 +31,28 @@ from pathlib import Path
 from typing import Any
 
 from headspan._version import __version__
-from headspan.errors import StoreError
+from headspan.errors import HeadspanError, StoreError
+from headspan.input_files import checked, json_object, read_json, user_path
 from headspan.sweeps.checkpoints import Settings
 from headspan.sweeps.parts import TEMPORARY, write_text
 from headspan.sweeps.specification import Series, as_record, check_places, from_record, group_name
 
 FORMAT = 2
 SCHEMA = f"headspan.sweep/{FORMAT}"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest as it is read: what must be in it, and of which type."""
+
+    schema: str
+    settings: Settings
+    lenses: list[str]
+    series: dict[str, dict[str, str]]
+    failures: list[dict[str, str]]
+
+    def __post_init__(self) -> None:
+        from_record(self.series)
 
 
 @dataclass(frozen=True)
@@ -48,7 +64,7 @@ class Store:
     @classmethod
     def claim(cls, path: Path, settings: Settings) -> Store:
         """The folder for a sweep: made, or found to hold one; refused if it holds anything else."""
-        store = cls(path.expanduser().absolute())
+        store = cls(user_path(path, StoreError).absolute())
         with _looking_into(path):
             if store.path.exists() and not store.path.is_dir():
                 raise StoreError(f"'{path}' is a file; -o names a folder for the results")
@@ -66,7 +82,7 @@ class Store:
     @classmethod
     def found(cls, path: Path) -> Store:
         """The folder of a sweep that exists."""
-        store = cls(Path(path).expanduser().absolute())
+        store = cls(user_path(path, StoreError).absolute())
         with _looking_into(path):
             begun = store.manifest_file.is_file()
         if not begun:
@@ -97,16 +113,16 @@ class Store:
     def manifest(self) -> dict[str, Any]:
         """What the manifest says; refused in one line if it is damaged or of a format that cannot be read."""
         try:
-            record: dict[str, Any] = json.loads(self.manifest_file.read_text(encoding="utf-8"))
-            name, _, number = str(record["schema"]).partition("/")
-            written = int(number)
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+            record = read_json(self.manifest_file, StoreError)
+            written = _format(record)
+            if written == FORMAT:
+                checked(record, Manifest, "manifest.json", StoreError)
+                return record
+        except StoreError as problem:
             raise StoreError(
                 f"'{self.manifest_file}' cannot be read ({problem}); finished results are whole in '{self.parts}'"
             ) from problem
-        if name == "headspan.sweep" and written == FORMAT:
-            return record
-        older = _older_manifest(record, self.parts) if name == "headspan.sweep" and written < FORMAT else None
+        older = _older_manifest(record, self.parts) if 0 < written < FORMAT else None
         if older is None:
             by, age = record.get("headspan_version", "unknown"), "newer" if written > FORMAT else "older"
             advice = "update headspan" if written > FORMAT else f"read it with headspan {by}"
@@ -153,7 +169,7 @@ class Store:
         if self.results.is_dir() and not groups.exists():
             self.results.rename(groups)
         if not kept.exists():
-            write_text(kept, json.dumps(json.loads(self.manifest_file.read_text(encoding="utf-8")), indent=1))
+            write_text(kept, json.dumps(read_json(self.manifest_file, StoreError), indent=1))
 
     def make_folders(self, lenses: Iterable[str]) -> None:
         """The folders that workers write to."""
@@ -199,10 +215,18 @@ class Store:
 
 def _holder(handle: int) -> str:
     try:
-        held = json.loads(os.pread(handle, 4096, 0))
+        held = json_object(os.pread(handle, 4096, 0), "the lock")
         return f"process {int(held['pid'])} on {held['host']}"
-    except (ValueError, KeyError, TypeError):
+    except (HeadspanError, ValueError, KeyError, TypeError):
         return "a process that has not said its name"
+
+
+def _format(record: Mapping[str, Any]) -> int:
+    """The number of a manifest's format."""
+    found = re.fullmatch(r"headspan\.sweep/(\d{1,6})", str(record.get("schema")))
+    if found is None:
+        raise StoreError(f"its 'schema' is {record.get('schema')!r:.40}, not '{SCHEMA}'")
+    return int(found[1])
 
 
 def _older_manifest(record: Mapping[str, Any], parts: Path) -> dict[str, Any] | None:
@@ -216,7 +240,7 @@ def _older_manifest(record: Mapping[str, Any], parts: Path) -> dict[str, Any] | 
             str(model): {str(int(step)): str(source) for step, source in steps.items()}
             for model, steps in record["series"].items()
         }
-    except (KeyError, ValueError, AttributeError):
+    except (KeyError, ValueError, AttributeError, TypeError):
         return None
     filled = {
         "settings": {"fold": "none", "stack": None},

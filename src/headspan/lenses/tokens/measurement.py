@@ -6,7 +6,6 @@ vector, less the mean over tokens, the share is ||U^T e||^2 / ||e||^2.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
@@ -15,8 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.dims import HeadLabel
-from headspan.errors import ArgumentError, DegenerateSubspace
+from headspan.errors import ArgumentError, DegenerateSubspace, HeadspanError
 from headspan.heads import Heads
+from headspan.input_files import LARGEST_TOKENIZER, read_json
 
 
 def measure(heads: Heads, *, head: str, role: str, vocabulary: str, top: int = 20) -> xr.Dataset:
@@ -65,8 +65,8 @@ def token_texts(heads: Heads) -> dict[int, str]:
     if file is None or not file.is_file():
         return {}
     try:
-        model = json.loads(file.read_bytes())["model"]["vocab"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        model = read_json(file, most=LARGEST_TOKENIZER)["model"]["vocab"]
+    except (HeadspanError, KeyError, TypeError):
         return {}
     if isinstance(model, dict):
         return {int(number): str(text) for text, number in model.items() if isinstance(number, int)}

@@ -332,7 +332,10 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "config with text for a number": (changed_config(n_embd="wide"), r"'n_embd' is 'wide', not a whole number"),
     "config with a truth value": (changed_config(n_head=True), r"'n_head' is True, not a whole number"),
-    "config with an endless number": (changed_config(n_embd=10**4000), r"config\.json cannot be read as JSON: it holds an integer of 4,001 digits"),
+    "config with an endless number": (
+        changed_config(n_embd=10**4000),
+        r"it holds an integer of 4,001 digits",
+    ),
     "width not divisible": (changed_config(n_head=3), r"'n_embd' = 4 is not divisible by 'n_head' = 3"),
     "shape against config": (
         changed_config(n_embd=6),

@@ -21,6 +21,7 @@ from headspan.labels import indexed, labeled
 from headspan.lenses.model import Model, open_model
 from headspan.progress import progress_bar
 from headspan.result import Lens, Result
+from headspan.runtime.boundary import library_boundary
 from headspan.threads import time_limit as limited
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def run(
     for model in models:
         _check(lens, model, opening.get("stack"))
     watched = opening.get("progress") is not False and not unasked
-    with limited(opening.get("time_limit")), progress_bar(title=lens.title, shown=watched):
+    boundary = library_boundary(f"'{models[0].source}'")
+    with limited(opening.get("time_limit")), progress_bar(title=lens.title, shown=watched), boundary:
         if lens.runs:
             running = models[0].running(
                 stack=opening.get("stack"),

@@ -14,6 +14,8 @@ GROUND = (
     "_version",
     "errors",
     "input_files",
+    "seal",
+    "folder_lock",
     "atomic",
     "dims",
     "threads",

@@ -203,9 +203,11 @@ def _run(session: Session, asked: Sequence[Series], lenses: Sequence[str], time_
     sources = {source for each in asked for source in each.sources.values()}
     tasks = [task for each in plans for task in each.tasks if task.sources <= sources]
     waiting = tasks_to_do(tasks, store.parts)
+    damaged = [task for task in waiting if task.file(store.parts).exists()]
     ended = session.run("tasks", perform, waiting, str(store.parts), time_limit)
     store.remove_leftovers()
-    notes = _not_applicable(ended) + session.gather([each for each in plans if each.model in now], lenses)
+    notes = [f"the kept result {task.label()} was damaged and is computed anew" for task in damaged]
+    notes += _not_applicable(ended) + session.gather([each for each in plans if each.model in now], lenses)
     store.remove_leftovers()
     try:
         store.write_manifest(series, kept, session.settings, session.failures)

@@ -11,28 +11,24 @@ it is. Of an older format the manifest is read if it says which checkpoints were
 names, are computed anew. The next sweep keeps the older manifest and groups beside the new ones, as
 `manifest.format-N.json` and `results.format-N.zarr`. Reading changes nothing on disk.
 
-One sweep at a time: the lock is the kernel's (`flock`), not the presence of a file. It ends with the process that holds
-it, however that ends, so there is no stale lock to find or remove and no clock to trust. The file says who holds it,
-for the message.
+One sweep at a time (`headspan.folder_lock`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
 import shutil
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from headspan._version import __version__
-from headspan.errors import HeadspanError, StoreError
-from headspan.input_files import checked, json_object, read_json, user_path
+from headspan.errors import StoreError
+from headspan.folder_lock import locked
+from headspan.input_files import checked, read_json, user_path
 from headspan.sweeps.checkpoints import Settings
 from headspan.sweeps.parts import TEMPORARY, write_text
 from headspan.sweeps.specification import Series, as_record, check_places, from_record, group_name
@@ -182,43 +178,9 @@ class Store:
             for place in folder.glob(f"{TEMPORARY}*") if folder.is_dir() else ():
                 shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Hold the lock of the store within the block; refused at once if another process holds it."""
-        try:
-            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as problem:
-            raise StoreError(f"cannot lock the store '{self.path}': {problem.strerror or problem}") from problem
-        try:
-            self._take(handle)
-            yield
-            os.ftruncate(handle, 0)
-        finally:
-            os.close(handle)
-
-    def _take(self, handle: int) -> None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as problem:
-            raise StoreError(
-                f"another sweep is writing to '{self.path}' ({_holder(handle)}); wait for it, or choose another store"
-            ) from problem
-        except OSError as problem:
-            raise StoreError(
-                f"the store '{self.path}' lies where files cannot be locked ({problem.strerror}); choose another disk"
-            ) from problem
-        os.ftruncate(handle, 0)
-        # On a full disk the lock holds all the same, without a name.
-        with suppress(OSError):
-            os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
-
-
-def _holder(handle: int) -> str:
-    try:
-        held = json_object(os.pread(handle, 4096, 0), "the lock")
-        return f"process {int(held['pid'])} on {held['host']}"
-    except (HeadspanError, ValueError, KeyError, TypeError):
-        return "a process that has not said its name"
+        return locked(self.path, "sweep", StoreError)
 
 
 def _format(record: Mapping[str, Any]) -> int:

@@ -100,6 +100,8 @@ def print_all(blocks: Iterable[str | Rows | Facts]) -> None:
             typer.echo(block)
 
 
+PART_FAILED = 3
+"""Exit code of a command that did the rest of its work."""
 _json_output: TextIO | None = None
 """Where JSON goes while `only_json` holds everything else back from standard output."""
 

@@ -79,7 +79,7 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except (SystemExit, GeneratorExit):
         raise
-    except BaseException as problem:
+    except BaseException as problem:  # noqa: BLE001 - panics of compiled code are no Exceptions
         if debug:
             traceback.print_exc()
         else:

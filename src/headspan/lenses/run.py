@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import xarray as xr
 
 from headspan.dims import check_seed
-from headspan.errors import NotRun, UnsupportedModel
+from headspan.errors import DamagedFile, LongWork, NotRun, UnknownTokens, UnsupportedModel, UnverifiedFamily
 from headspan.frames import nodes_of
 from headspan.labels import indexed, labeled
 from headspan.lenses.model import Model, open_model
@@ -26,6 +27,10 @@ from headspan.threads import time_limit as limited
 
 if TYPE_CHECKING:
     from headspan.heads import Heads
+
+
+SAID = (UnknownTokens, UnverifiedFamily, LongWork, DamagedFile)
+"""Warnings that go with a result, as its attribute `warnings`."""
 
 
 class Opening(TypedDict, total=False):
@@ -62,6 +67,17 @@ def run(
     """
     if "seed" in options:
         check_seed(options["seed"])
+    with warnings.catch_warnings(record=True) as caught:
+        result = _run(lens, subjects, options, opening, unasked)
+    for one in caught:
+        warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+    said = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, SAID))
+    if said:
+        result.data.attrs["warnings"] = "\n".join(said)
+    return result
+
+
+def _run(lens: Lens, subjects: Sequence[Any], options: Mapping[str, Any], opening: Opening, unasked: bool) -> Result:
     models = [open_model(subject, opening.get("config")) for subject in subjects]
     for model in models:
         _check(lens, model, opening.get("stack"))

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from headspan.atomic import written_whole
 from headspan.checkpoint.config import read_json
 from headspan.checkpoint.hub import COMMIT, HubReference
 from headspan.checkpoint.hub.patience import not_the_hub
-from headspan.errors import HeadspanError, HubError
+from headspan.errors import DamagedFile, HeadspanError, HubError
 from headspan.input_files import file_bytes, file_text, user_path
 
 ByteRange = tuple[int, int]
@@ -178,6 +179,7 @@ class Piece:
                 content = file_bytes(self.path, PIECE_BYTES)
                 if checksum(content) == self.checksum and len(content) == self.end - self.start:
                     return content
+            warnings.warn(f"a cached piece of a Hub file, '{self.path}', is damaged; it is read again", DamagedFile, 3)
             self.path.unlink(missing_ok=True)
         except (OSError, HeadspanError):
             pass

@@ -38,7 +38,7 @@ import torch
 from huggingface_hub import close_session
 
 from tests.robustness.hub_server import HubServer, hub_server
-from tests.robustness.local_hub import use_hub
+from tests.robustness.local_hub import MUCH_PATIENCE, use_hub
 
 torch.set_num_threads(1)
 
@@ -93,6 +93,13 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
         use_hub(server, tmp_path / "hf-home", monkeypatch)
         yield server
         close_session()
+
+
+@pytest.fixture
+def patient_hub(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> HubServer:
+    """The same Hub, which is waited for as long as it takes: every request that it sees was meant."""
+    monkeypatch.setattr("headspan.checkpoint.hub.patience.PATIENCE", MUCH_PATIENCE)
+    return hub
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "headspan"
 GROUND = (
     "_version",
     "errors",
+    "input_files",
+    "seal",
+    "folder_lock",
     "atomic",
     "dims",
     "threads",

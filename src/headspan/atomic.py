@@ -1,4 +1,4 @@
-"""Files as they come and go: written whole or not at all, and a user's text read with a bound."""
+"""Files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,21 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headspan.errors import HeadspanError
-
-LARGEST_TEXT = 16 * 2**20
-"""Bytes of a text file: more than any prompt."""
-
-
-def file_text(path: Path) -> str:
-    """The text of a file, refused where it is none."""
-    try:
-        if path.stat().st_size > LARGEST_TEXT:
-            raise HeadspanError(f"'{path}' is larger than {LARGEST_TEXT:,} bytes, more than any prompt")
-        return path.read_text("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise HeadspanError(f"'{path}' is not text in UTF-8 ({problem.reason}); save it in that encoding") from problem
-    except OSError as problem:
-        raise HeadspanError(f"'{path}' cannot be read: {problem.strerror}") from problem
 
 
 def check_writable(path: Path, endings: Sequence[str] = ()) -> None:

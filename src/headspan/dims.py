@@ -69,3 +69,9 @@ class HeadLabel:
         if kind is None:
             return cls(int(dotted_layer), int(dotted_head))
         return cls(int(layer), int(head), kv=kind in "Kk")
+
+
+def check_seed(seed: object) -> None:
+    """Refuse what is no random seed: whole numbers of 63 bits, which every generator takes."""
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        raise ArgumentError(f"seed needs to be a whole number in 0..{2**63 - 1}, found {seed!r:.40}")

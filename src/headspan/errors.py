@@ -76,6 +76,14 @@ class BrokenCheck(HeadspanError):
     """A check of the claims ledger does not try what it should, or compares something that is not a number."""
 
 
+class LongWork(UserWarning):
+    """What was asked for takes long; the message estimates how long."""
+
+
+class DamagedFile(UserWarning):
+    """A kept file was damaged; the message says what is used instead."""
+
+
 class UnknownTokens(UserWarning):
     """A tokenizer does not fit its model, or knows little of a prompt: results say little about the text."""
 

@@ -9,9 +9,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
+import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,23 +23,42 @@ import numpy as np
 import xarray as xr
 
 from headspan.errors import HeadspanError
+from headspan.input_files import LARGEST_STATE, check_regular, checked, file_bytes, json_object
+from headspan.seal import check_archive, sealed_archive
 
+IN_MEMORY = 256 * 2**20
+"""Bytes of a result up to which its netCDF file is made in memory."""
 Nodes = Mapping[str, xr.Dataset]
 """Datasets by path in the tree; the root is ""."""
 
 
 def write_netcdf(data: xr.DataTree, path: Path) -> None:
-    """A tree as netCDF, numbers compressed."""
+    """A tree as netCDF, numbers compressed.
+
+    HDF5 ends the process where the disk is full, so it never meets one: it writes to memory or, where the result is
+    large, to a disk on which as much room was found just before.
+    """
     encoding = {node.path: _compression(node.to_dataset(inherit=False)) for node in data.subtree}
-    data.to_netcdf(path, engine="h5netcdf", encoding={place: each for place, each in encoding.items() if each})
+    options: dict[str, Any] = {
+        "engine": "h5netcdf",
+        "encoding": {place: each for place, each in encoding.items() if each},
+    }
+    if data.nbytes <= IN_MEMORY:
+        path.write_bytes(data.to_netcdf(**options))
+        return
+    with path.open("r+b" if path.exists() else "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, data.nbytes + IN_MEMORY)
+        file.truncate(0)
+    data.to_netcdf(path, **options)
 
 
 def read_netcdf(path: Path) -> xr.DataTree:
     """The tree in a netCDF file, read whole."""
+    check_regular(path, LARGEST_STATE)
     try:
         with xr.open_datatree(path, engine="h5netcdf") as found:
             return found.load()
-    except (OSError, ValueError, KeyError) as problem:
+    except Exception as problem:  # on damaged bytes HDF5's readers raise whatever they stumble over
         raise HeadspanError(f"'{path}' cannot be read as netCDF: {problem}") from problem
 
 
@@ -58,24 +81,64 @@ def write_archive(file: Path | IO[bytes], nodes: Nodes, **header: Any) -> None:
             variables[str(name)] = {**entry, "attrs": variable.attrs}
         described[place] = {"attrs": node.attrs, "variables": variables}
     text = json.dumps({**header, "nodes": described}, default=_plain)
-    np.savez(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)
+    buffer = io.BytesIO()
+    np.savez(buffer, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)
+    content = sealed_archive(buffer.getvalue())
+    file.write_bytes(content) if isinstance(file, Path) else file.write(content)
 
 
-def read_archive(file: Path | IO[bytes]) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
-    """The datasets of an archive by path, and the other entries of its header."""
-    with np.load(file, allow_pickle=False) as archive:
-        header = json.loads(archive["header"].tobytes())
-        nodes = {place: _node(described, archive) for place, described in header.pop("nodes").items()}
-    return nodes, header
+@dataclass(frozen=True)
+class _Variable:
+    """What an archive's header says of a variable."""
+
+    key: str
+    dims: list[str]
+    coord: bool
+    attrs: dict[str, Any]
 
 
-def _node(described: Mapping[str, Any], archive: Any) -> xr.Dataset:
+@dataclass(frozen=True)
+class _Node:
+    """What an archive's header says of a node."""
+
+    attrs: dict[str, Any]
+    variables: dict[str, _Variable]
+
+
+def read_archive(path: Path) -> tuple[dict[str, xr.Dataset], dict[str, Any]]:
+    """The datasets of an archive by path, and the other entries of its header; refused where it is damaged."""
+    content = file_bytes(path, LARGEST_STATE)
+    try:
+        check_archive(content)
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            header = json_object(archive["header"].tobytes(), "its header")
+            described = checked(header.pop("nodes", None), dict[str, _Node], "its nodes")
+            return {place: _node(one, archive) for place, one in described.items()}, header
+    except Exception as problem:  # on damaged bytes zipfile, numpy and xarray raise whatever they stumble over
+        raise HeadspanError(f"'{path.name}' is damaged: {problem}") from problem
+
+
+def archive_is_whole(path: Path) -> bool:
+    """Whether an archive is there with all its bytes, as they were written.
+
+    One of an older version has no checksum: its table of contents, which is written last, can be read.
+    """
+    try:
+        content = file_bytes(path, LARGEST_STATE)
+        if check_archive(content):
+            return True
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return "header.npy" in archive.namelist()
+    except (HeadspanError, OSError, zipfile.BadZipFile):
+        return False
+
+
+def _node(described: _Node, archive: Any) -> xr.Dataset:
     variables = {
-        name: xr.Variable(entry["dims"], archive[entry["key"]], entry["attrs"])
-        for name, entry in described["variables"].items()
+        name: xr.Variable(entry.dims, archive[entry.key], entry.attrs) for name, entry in described.variables.items()
     }
-    coords = {name for name, entry in described["variables"].items() if entry["coord"]}
-    return xr.Dataset(variables, attrs=described["attrs"]).set_coords(coords)
+    coords = {name for name, entry in described.variables.items() if entry.coord}
+    return xr.Dataset(variables, attrs=described.attrs).set_coords(coords)
 
 
 def _storable(values: np.ndarray, name: str) -> np.ndarray:

@@ -16,6 +16,9 @@ LITTLE_PATIENCE = Patience(
     silence=1.0, beginning=2.0, attempts=4, first_wait=0.01, longest_wait=1.5, grace=0.3, slowest=2000.0
 )
 
+MUCH_PATIENCE = Patience(silence=60.0, beginning=120.0, first_wait=0.01, grace=120.0)
+"""For tests that count requests: on a busy machine the little patience runs out, and a retry is counted too."""
+
 
 def use_hub(server: HubServer, home: Path, patch: pytest.MonkeyPatch) -> None:
     """Let this process talk to `server`, with caches below `home`. (huggingface_hub reads its settings when loaded.)"""

@@ -87,7 +87,7 @@ def test_debug_shows_the_trace(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "Traceback" in done.stderr
 
 

@@ -47,6 +47,7 @@ def test_a_fault_of_the_hub_itself_is_overcome(name: str, folder: Path, hub: Hub
     assert all(fault.times == 0 for fault in hub.faults)
 
 
+@pytest.mark.usefixtures("patient_hub")
 def test_a_dropped_connection_is_resumed_at_the_byte_it_reached(folder: Path, hub: HubServer) -> None:
     checkpoint = open_checkpoint("org/tiny")
     hub.forget()
@@ -120,6 +121,7 @@ def test_retry_after_is_honoured(folder: Path, hub: HubServer) -> None:
     assert time.monotonic() - begun >= 1
 
 
+@pytest.mark.usefixtures("patient_hub")
 def test_a_link_that_expires_is_asked_for_again(folder: Path, hub: HubServer) -> None:
     checkpoint = open_checkpoint("org/tiny")
     hub.fail(hub_faults.status(403), WEIGHTS, port="cdn")

@@ -43,6 +43,7 @@ def test_the_token_goes_to_the_hub_and_not_where_it_leads(
     assert SECRET not in repr(checkpoint) + repr(checkpoint.store) + repr(vars(checkpoint.store))
 
 
+@pytest.mark.usefixtures("patient_hub")
 def test_a_token_is_not_sent_where_the_list_of_files_leads(
     folder: Path, hub: HubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,7 +43,7 @@ def test_an_empty_list_is_refused(content: str, tmp_path: Path) -> None:
 
 def test_a_list_that_is_no_yaml_is_refused(tmp_path: Path) -> None:
     (tmp_path / "list.yaml").write_text("a: [b")
-    with pytest.raises(HeadspanError, match=r"cannot be read as a list of checkpoints"):
+    with pytest.raises(HeadspanError, match=r"is not valid YAML"):
         sweep(tmp_path / "list.yaml", tmp_path / "store")
 
 

@@ -25,9 +25,9 @@ def attention_bytes() -> int:
 
 
 @pytest.fixture
-def served(request: pytest.FixtureRequest, hub: HubServer, tmp_path: Path) -> Path:
+def served(request: pytest.FixtureRequest, patient_hub: HubServer, tmp_path: Path) -> Path:
     folder = write_model(tmp_path / "model", getattr(request, "param", "safetensors"))
-    hub.add("org/tiny", folder)
+    patient_hub.add("org/tiny", folder)
     return folder
 
 

@@ -149,8 +149,8 @@ def test_labels_from_a_file_are_read_in_every_spelling(tmp_path: Path) -> None:
         ("classes:\n  a: L0H1\n", r"class 'a' needs a list of heads"),
         ("heads: 3\n", r"need a map 'classes'"),
         ("classes: {}\n", r"need a map 'classes'"),
-        ("[1, 2", r"are not valid YAML"),
-        ("!!python/object/apply:os.mkdir ['x']", r"are not valid YAML"),
+        ("[1, 2", r"is not valid YAML"),
+        ("!!python/object/apply:os.mkdir ['x']", r"is not valid YAML"),
         ("model: {n_layers: 12}\nclasses: {a: [L0H1]}\n", r"are for another model: this one has n_layers 4, not 12"),
     ],
 )

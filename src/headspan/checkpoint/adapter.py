@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from headspan.checkpoint.config import MAX_WIDTH, Config, read_json
 from headspan.checkpoint.formats.local_files import LocalFiles, safe_path
-from headspan.checkpoint.formats.tensors import TensorInfo, TensorStore
+from headspan.checkpoint.formats.tensors import TensorInfo, TensorStore, check_readable
 from headspan.checkpoint.stored_stack import check_shape
 from headspan.errors import CheckpointError, UnsupportedModel
 
@@ -119,6 +119,8 @@ class MergedAdapter:
     def _check_shapes(self) -> None:
         for name, change in self.changes.items():
             infos = [self.adapter.infos[part] for part in change.parts]
+            for info in infos:
+                check_readable(info, None)
             expected = self.infos[name].shape
             if len(infos) == 1:
                 check_shape(infos[0], expected)

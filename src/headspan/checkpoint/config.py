@@ -20,9 +20,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from headspan import input_files
 from headspan.errors import CheckpointError
 
-MAX_JSON_BYTES = 64 * 2**20
+MAX_JSON_BYTES = input_files.LARGEST_JSON
 MAX_LAYERS = 10_000
 MAX_HEADS = 65_536
 MAX_WIDTH = 10_000_000
@@ -31,25 +32,12 @@ MAX_NUMBER = 1e30
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`; anything else is a CheckpointError that names the file."""
-    try:
-        size = path.stat().st_size
-        if size > MAX_JSON_BYTES:
-            raise CheckpointError(f"{path.name} is {size:,} bytes long; no real one exceeds {MAX_JSON_BYTES:,}")
-        content = path.read_bytes()
-    except OSError as problem:
-        raise CheckpointError(f"{path.name} cannot be read as JSON: {problem}") from problem
-    return json_object(content, path.name)
+    return input_files.read_json(path, CheckpointError)
 
 
 def json_object(content: bytes, place: str) -> dict[str, Any]:
     """The JSON object that `content` spells; anything else is a CheckpointError that names `place`."""
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as problem:
-        raise CheckpointError(f"{place} cannot be read as JSON: {problem}") from problem
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{place} holds a JSON {type(value).__name__}, not an object")
-    return value
+    return input_files.json_object(content, place, CheckpointError)
 
 
 @dataclass(frozen=True)

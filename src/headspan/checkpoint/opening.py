@@ -30,10 +30,11 @@ from headspan.checkpoint.families.layout import Layout, describe
 from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, gguf_parts, safe_path, weight_files
 from headspan.checkpoint.formats.packed import unpack_weights
 from headspan.checkpoint.formats.tensors import InMemory, TensorInfo, TensorStore, packed_format, refuse_packed
-from headspan.checkpoint.hub import HubReference, hub_reference
+from headspan.checkpoint.hub import HubReference, check_endpoint, hub_reference
 from headspan.checkpoint.stored_stack import StoredNames, StoredStack
 from headspan.demo import demo_folder
 from headspan.errors import CheckpointError, HeadspanError, UnsupportedModel, UnverifiedFamily
+from headspan.input_files import user_path
 
 
 def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
@@ -71,7 +72,7 @@ def _open_path(source: str, config: Any, may_be_on_the_hub: bool) -> Checkpoint:
         from headspan.checkpoint.synthetic import open_synthetic
 
         return open_synthetic(source)
-    path = demo_folder() if source == "demo" else Path(source).expanduser()
+    path = demo_folder() if source == "demo" else user_path(source, CheckpointError)
     try:
         if is_adapter(path):
             return _open_adapter(source, path, config)
@@ -94,6 +95,7 @@ def _open_path(source: str, config: Any, may_be_on_the_hub: bool) -> Checkpoint:
 
 
 def _open_on_the_hub(reference: HubReference, config: Any) -> Checkpoint:
+    check_endpoint()
     # huggingface_hub takes a third of a second to load, which an analysis of a local folder need not pay.
     from headspan.checkpoint.hub.model import open_hub_model
 
@@ -122,7 +124,7 @@ def _open_adapter(source: str, folder: Path, config: Any) -> Checkpoint:
     name = adapter_settings(folder).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise CheckpointError(f"'{source}' is an adapter that does not say which model it adapts")
-    if is_adapter(Path(name)):
+    if is_adapter(user_path(name, CheckpointError)):
         raise CheckpointError(f"'{source}' adapts another adapter, '{name}'; merge that one first")
     try:
         base = open_checkpoint(name, config)
@@ -143,7 +145,7 @@ def _config_beside(path: Path) -> Config:
 
 def _config(config: Any) -> Config:
     if isinstance(config, str | PathLike):
-        path = Path(config).expanduser()
+        path = user_path(config, CheckpointError)
         if not path.is_file():
             raise CheckpointError(f"there is no config file '{path}'")
         return Config(read_json(path), path.name)

@@ -11,10 +11,13 @@ Printing facts and tables on a terminal.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+import os
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 from rich.console import Console
@@ -23,6 +26,7 @@ from rich.text import Text
 
 from headspan.command import Facts, Rows
 from headspan.errors import one_line
+from headspan.input_files import json_object
 from headspan.result import ENDINGS, Lens
 
 if TYPE_CHECKING:
@@ -79,7 +83,7 @@ def head_classes(result: Result) -> Mapping[str, str] | None:
 
     named = result.attrs.get("head_classes")
     if named:
-        return dict(json.loads(named))
+        return json_object(str(named).encode(), "the attribute 'head_classes'")
     published = published_classes(result.attrs)
     return None if published is None else published.of_head
 
@@ -96,9 +100,37 @@ def print_all(blocks: Iterable[str | Rows | Facts]) -> None:
             typer.echo(block)
 
 
+PART_FAILED = 3
+"""Exit code of a command that did the rest of its work."""
+_json_output: TextIO | None = None
+"""Where JSON goes while `only_json` holds everything else back from standard output."""
+
+
+@contextmanager
+def only_json() -> Iterator[None]:
+    """Within the block, standard output gets JSON and nothing else: what any library prints goes to standard error.
+
+    Files are exchanged below Python, so that compiled code and worker processes are held to it too.
+    """
+    global _json_output
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with os.fdopen(os.dup(kept), "w", encoding="utf-8") as stream:
+            _json_output = stream
+            yield
+            stream.flush()
+    finally:
+        _json_output = None
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def print_json(document: Mapping[str, Any]) -> None:
     """A document on stdout; NaN is a mistake of whoever made it."""
-    typer.echo(json.dumps(document, indent=2, allow_nan=False))
+    typer.echo(json.dumps(document, indent=2, allow_nan=False), file=_json_output)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headspan.atomic import file_text
 from headspan.cli import options as shared
 from headspan.command import COMPARE, LOOK, RUN, Answer, Command, Option, Rows
 from headspan.errors import ArgumentError
+from headspan.input_files import file_text
 from headspan.result import ENDINGS, Lens
 
 if TYPE_CHECKING:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headspan._version import __version__
 from headspan.cli import claims, evolution, inspect, report, sweep, train
+from headspan.cli.delivery import only_json
 from headspan.cli.flags import PlainCommand, PlainGroup
 from headspan.cli.lens_commands import declared_command, lens_command
 from headspan.command import COMPARE, DOCUMENTS, LOOK, RUN
@@ -38,7 +43,8 @@ for group in (LOOK, RUN, COMPARE, DOCUMENTS):
             for spelled in (lens.name, *declared_command(lens).views):
                 app.command(spelled, cls=PlainCommand, rich_help_panel=group)(lens_command(lens, spelled))
 
-BAD_INPUT, INTERRUPTED = 2, 130
+BAD_INPUT, INTERNAL, INTERRUPTED = 2, 70, 130
+"""Exit codes beside 0; commands have 1 (a claim or result disagrees) and 3 (part of the work failed) of their own."""
 
 
 def _show_version(wanted: bool) -> None:
@@ -64,15 +70,35 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: objec
 
 
 def main() -> None:
-    """Run the command line: an error on purpose is one line on stderr and exit code 2."""
+    """Run the command line: an error on purpose is one line on stderr and exit code 2, any other one and 70."""
     debug = "--debug" in sys.argv[1:]
     warnings.showwarning = _show_warning
     try:
-        app()
-    except HeadspanError as problem:
-        if debug:
-            raise
-        typer.echo(f"headspan: {problem}", err=True)
-        sys.exit(BAD_INPUT)
+        with only_json() if "--json" in sys.argv[1:] else nullcontext():
+            app()
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as problem:  # noqa: BLE001 - panics of compiled code are no Exceptions
+        if debug:
+            traceback.print_exc()
+        else:
+            typer.echo(f"headspan: {problem if isinstance(problem, HeadspanError) else internal(problem)}", err=True)
+        sys.exit(BAD_INPUT if isinstance(problem, HeadspanError) else INTERNAL)
+
+
+def internal(problem: BaseException) -> str:
+    """One line about an error that nobody foresaw; its id is the same for the same mistake."""
+    if isinstance(problem, MemoryError):
+        return "there is not enough memory; lower --memory, or ask for less"
+    frames = traceback.extract_tb(problem.__traceback__)
+    ours = [frame for frame in frames if "headspan" in frame.filename] or frames
+    place = f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}" if ours else "an unknown place"
+    facts = [type(problem).__name__, *(f"{Path(frame.filename).name} {frame.name}" for frame in frames)]
+    name = hashlib.sha256(f"{__version__} {facts}".encode()).hexdigest()[:10]
+    said = one_line(problem)[:200]
+    return (
+        f"internal error in {place} ({type(problem).__name__}: {said}); run with --debug for the trace; please report "
+        f"it with the id {name}"
+    )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headspan.cli import options as shared
-from headspan.cli.delivery import ImageFiles, image_files
+from headspan.cli.delivery import PART_FAILED, ImageFiles, image_files
+from headspan.errors import one_line
 
 if TYPE_CHECKING:
     from headspan.heads import Heads
@@ -47,11 +48,16 @@ def report(
     if fresh:
         kept.clear()
     results: list[Result] = []
-    settings = Settings(stack, also or (), time_limit, kept, results.append)
+    failed: dict[str, str] = {}
+    settings = Settings(stack, also or (), time_limit, kept, results.append, failed.__setitem__)
     path = write_report(opened, output, settings, progress=lambda title: typer.echo(f"{title} ...", err=True))
     if images is not None:
         _draw(results, heads, images)
     typer.echo(f"Report written to {path.resolve()}")
+    for name, reason in failed.items():
+        typer.echo(f"headspan: {name} failed: {one_line(reason)}", err=True)
+    if failed:
+        raise typer.Exit(PART_FAILED)
 
 
 def _draw(results: list[Result], heads: Heads, images: ImageFiles) -> None:

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headspan.cli import options as shared
-from headspan.cli.delivery import print_json
+from headspan.cli.delivery import PART_FAILED, print_json
 
 if TYPE_CHECKING:
     from headspan.sweeps import Summary
-
-SOME_FAILED = 3
 
 
 def sweep(
@@ -56,7 +54,7 @@ def sweep(
     else:
         _print(summary)
     if summary.failures:
-        raise typer.Exit(SOME_FAILED)
+        raise typer.Exit(PART_FAILED)
 
 
 def _print(summary: Summary) -> None:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from zipfile import BadZipFile
 
 from headspan.atomic import written_whole
 from headspan.errors import HeadspanError
@@ -69,7 +68,7 @@ class KeptResults:
         """A kept result; None where there is none, or none that can be read."""
         try:
             nodes, header = read_archive(self._path(lens.name))
-        except (OSError, ValueError, KeyError, BadZipFile):
+        except (HeadspanError, KeyError):
             return None
         return reopened(lens, nodes, header["attrs"])
 

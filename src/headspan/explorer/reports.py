@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headspan.atomic import check_writable, written_whole
-from headspan.errors import ArgumentError, HeadspanError
+from headspan.errors import ArgumentError, DegenerateSubspace, HeadspanError, NotRun, UnsupportedModel
 from headspan.explorer.assembly import ExtraSection, LensPart, document, failed_part
 from headspan.explorer.kept_results import KeptResults
 from headspan.lenses.catalog import lens
@@ -37,6 +37,8 @@ class Settings:
     """Where results are kept until the page is written; an interrupted run is then resumed by the next."""
     watch: Callable[[Result], None] | None = None
     """Called with each result."""
+    failed: Callable[[str, str], None] | None = None
+    """Called with the name of each lens that applied and failed, and why."""
 
 
 def report(
@@ -145,8 +147,17 @@ def _part(lens: Lens, model: Model, settings: Settings) -> LensPart:
 
     try:
         result = compute() if settings.kept is None else settings.kept.result(lens, compute)
+    except (NotRun, DegenerateSubspace, UnsupportedModel) as reason:
+        return LensPart(lens, problem=str(reason))
     except HeadspanError as reason:
+        _tell(settings, lens, reason)
         return LensPart(lens, problem=str(reason))
     except Exception as problem:  # noqa: BLE001 whatever a lens fails with, the other chapters are written
+        _tell(settings, lens, problem)
         return failed_part(lens, problem)
     return LensPart(lens, result)
+
+
+def _tell(settings: Settings, lens: Lens, problem: Exception) -> None:
+    if settings.failed is not None:
+        settings.failed(lens.name, str(problem))

@@ -14,10 +14,10 @@ from typing import Any
 from headspan.dims import HeadLabel
 from headspan.errors import ArgumentError, HeadspanError
 from headspan.heads.heads import Heads
+from headspan.input_files import LARGEST_YAML, file_text, user_path, yaml_value
 
 PUBLISHED: Mapping[str, str] = {"ioi": "gpt2_heads_wang2023.yaml", "2601.10266": "gpt2_heads_2601_10266.yaml"}
 DEFAULT = "2601.10266"
-MAX_LABEL_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def head_classes(labels: str | Path, model: Heads | Mapping[str, Any]) -> HeadCl
     if name in PUBLISHED:
         text = resources.files("headspan.heads").joinpath("published", PUBLISHED[name]).read_text("utf-8")
     else:
-        text = _file_text(Path(labels))
+        text = _file_text(user_path(labels))
     content = _content(text, name)
     _check_model(content.get("model"), shape, name)
     classes = {str(key): _checked_labels(values, shape, str(key)) for key, values in content["classes"].items()}
@@ -78,23 +78,13 @@ def _shape(model: Heads | Mapping[str, Any]) -> dict[str, Any]:
 
 def _file_text(path: Path) -> str:
     try:
-        if path.stat().st_size > MAX_LABEL_BYTES:
-            raise HeadspanError(f"labels file '{path}' is larger than {MAX_LABEL_BYTES:,} bytes")
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        published = ", ".join(PUBLISHED)
-        raise HeadspanError(
-            f"labels '{path}' cannot be read ({problem}); give a YAML file, or one of {published}"
-        ) from problem
+        return file_text(path, LARGEST_YAML)
+    except HeadspanError as problem:
+        raise HeadspanError(f"labels {problem}; give a YAML file, or one of {', '.join(PUBLISHED)}") from problem
 
 
 def _content(text: str, name: str) -> dict[str, Any]:
-    import yaml
-
-    try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as problem:
-        raise HeadspanError(f"labels '{name}' are not valid YAML: {str(problem).splitlines()[0]}") from problem
+    content = yaml_value(text, name)
     if not isinstance(content, dict) or not isinstance(content.get("classes"), dict) or not content["classes"]:
         raise HeadspanError(
             f"labels '{name}' need a map 'classes' from class names to lists of heads such as [L4H7, L5H1]"

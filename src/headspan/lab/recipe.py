@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headspan.errors import ArgumentError, HeadspanError
+from headspan.input_files import checked
 from headspan.lab.architecture import Architecture
 from headspan.lab.sequences import Source, vocabulary_size
 from headspan.lab.settings import check_settings, one_of
@@ -117,10 +118,10 @@ class Recipe:
     def of(cls, record: Mapping[str, Any]) -> Recipe:
         """The recipe that `record` wrote down."""
         try:
-            known = {name: record[name] for name in (one.name for one in fields(cls)) if name in record}
-            parts = {"task": Task(**known["task"]), "shape": Architecture(**known["shape"])}
-            return cls(**{**known, **parts, "betas": tuple(known["betas"])})
-        except (KeyError, TypeError) as problem:
+            for name in ("task", "shape", "betas"):  # without them it would be the default recipe
+                checked(record, dict[str, Any], "run.json").__getitem__(name)
+            return checked(record, cls, "run.json")
+        except (KeyError, HeadspanError) as problem:
             raise HeadspanError(f"run.json is not that of a lab run ({problem}); choose another folder") from problem
 
     def with_settings(self, **options: Any) -> Recipe:

@@ -34,6 +34,7 @@ from headspan.lenses.model import open_model
 from headspan.lenses.run import run
 from headspan.lenses.series import along_steps
 from headspan.result import Result
+from headspan.storage import read_netcdf, write_netcdf
 from headspan.threads import one_thread
 
 Row = dict[str, np.ndarray]
@@ -148,15 +149,14 @@ def _nulls(recipe: Recipe) -> dict[str, tuple[tuple[str, ...], np.ndarray] | flo
 def write_track(dataset: xr.Dataset, path: Path) -> None:
     """The record as netCDF, whole or not at all."""
     with written_whole(path) as temporary:
-        dataset.to_netcdf(temporary, engine="h5netcdf")
+        write_netcdf(xr.DataTree(dataset), temporary)
 
 
 def open_track(path: Path) -> xr.Dataset:
     """A record from its file, in memory."""
     try:
-        with xr.open_dataset(path, engine="h5netcdf") as opened:
-            return opened.load()
-    except (OSError, ValueError) as problem:
+        return read_netcdf(path).to_dataset()
+    except HeadspanError as problem:
         raise HeadspanError(f"'{path}' is no record of a lab run: {problem}") from problem
 
 
@@ -215,4 +215,4 @@ def lens_series(checkpoints: Mapping[int, Path], names: Sequence[str] | None = N
 def write_series(tree: xr.DataTree, path: Path) -> None:
     """Write a series as netCDF, whole or not at all."""
     with written_whole(path) as temporary:
-        tree.to_netcdf(temporary, engine="h5netcdf")
+        write_netcdf(tree, temporary)

@@ -1,7 +1,8 @@
 """The folder of a run: what it holds, whose it is, and the state from which a killed run goes on.
 
     run.json               the recipe
-    state.pt               weights, optimizer, generators and record at the last saved step (one file, replaced whole)
+    state.pt               weights, optimizer, generators and record at the last saved step (one file, replaced whole,
+                           with its checksum); state.previous.pt is the one before it
     checkpoints/step-N/    weights at chosen steps, each an ordinary checkpoint: config.json and model.safetensors
     model/                 the weights at the end
     track.nc, lenses.nc    the record, and what the lenses see along the kept checkpoints
@@ -15,8 +16,10 @@ from __future__ import annotations
 
 import io
 import json
-import pickle
-from collections.abc import Mapping
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,14 +31,18 @@ from safetensors.torch import load, save
 
 from headspan.atomic import written_whole
 from headspan.checkpoint.config import read_json
-from headspan.errors import CheckpointError, HeadspanError
+from headspan.errors import CheckpointError, DamagedFile, HeadspanError
+from headspan.folder_lock import LOCK, locked
+from headspan.input_files import LARGEST_STATE, file_bytes
 from headspan.lab.architecture import MODEL_TYPE, Architecture
 from headspan.lab.model import LabModel
 from headspan.lab.recipe import Recipe
 from headspan.lab.record import Row
+from headspan.seal import sealed, unsealed
 
 SCHEMA = "headspan.lab-run/1"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+PACKED = ("step", "model", "optimizer", "data", "dropout", "rows")
 
 
 @dataclass
@@ -78,6 +85,7 @@ class RunFolder:
         self.path = path
         self.recipe_file, self.result_file = path / "run.json", path / "result.json"
         self.state_file, self.model_folder = path / "state.pt", path / "model"
+        self.previous_file = path / "state.previous.pt"
         self.track_file, self.lenses_file = path / "track.nc", path / "lenses.nc"
 
     def __repr__(self) -> str:
@@ -91,11 +99,17 @@ class RunFolder:
             raise HeadspanError(f"'{path}' is a file; -o names a folder for the run")
         if folder.recipe_file.is_file():
             folder._check_same(recipe)
-        elif path.is_dir() and any(path.iterdir()):
+        elif path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
             raise HeadspanError(f"the folder '{path}' is not empty and holds no run; choose another with -o")
         make_folder(path)
-        write_json_file(folder.recipe_file, {"schema": SCHEMA, "recipe": recipe.record()})
         return folder
+
+    @contextmanager
+    def writing(self, recipe: Recipe) -> Iterator[None]:
+        """Within the block, this process alone trains in the folder."""
+        with locked(self.path, "training run"):
+            write_json_file(self.recipe_file, {"schema": SCHEMA, "recipe": recipe.record()})
+            yield
 
     def _check_same(self, recipe: Recipe) -> None:
         before, now = self.recipe().identity(), recipe.identity()
@@ -111,22 +125,39 @@ class RunFolder:
         return Recipe.of(read_json(self.recipe_file).get("recipe", {}))
 
     def save_state(self, progress: Progress) -> None:
-        """Keep a state to go on from; the one before stays until this one is whole."""
+        """Keep a state to go on from, with its checksum; the one before it stays as `state.previous.pt`."""
         buffer = io.BytesIO()
         torch.save(progress.pack(), buffer)
-        write_bytes(self.state_file, buffer.getvalue())
+        content = sealed(buffer.getvalue())
+        with suppress(OSError):  # where files cannot be linked, there is one state and no other
+            self.previous_file.unlink(missing_ok=True)
+            os.link(self.state_file, self.previous_file)
+        write_bytes(self.state_file, content)
 
     def load_state(self, progress: Progress) -> bool:
-        """Go on from the kept state; False where there is none."""
-        if not self.state_file.is_file():
+        """Go on from the kept state, or from the one before it where that is damaged; False where there is none."""
+        if not self.state_file.exists():
             return False
+        used, damage = self.state_file, ""
         try:
-            state = torch.load(self.state_file, map_location="cpu", weights_only=True)
-            progress.unpack(state, str(self.state_file))
-        except (KeyError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as problem:
+            try:
+                state = _read_state(self.state_file)
+            except _Damaged as problem:
+                used, damage = self.previous_file, str(problem)
+                state = _read_state(self.previous_file)
+            progress.unpack(state, str(used))
+        except (_Damaged, KeyError, ValueError, RuntimeError, TypeError, AttributeError) as problem:
             raise HeadspanError(
-                f"'{self.state_file}' is damaged or another configuration's ({problem}); delete it to start anew"
+                f"'{self.state_file}' is damaged or another configuration's ({damage or problem}); delete it to start "
+                "anew"
             ) from problem
+        if damage:
+            warnings.warn(
+                f"'{self.state_file}' is damaged ({damage}); the run goes on from the state before it, at step "
+                f"{progress.step}",
+                DamagedFile,
+                stacklevel=2,
+            )
         return True
 
     def keep_checkpoint(self, model: LabModel, step: int) -> Path:
@@ -143,6 +174,20 @@ class RunFolder:
         found = (self.path / "checkpoints").glob("step-*/config.json")
         steps = {int(file.parent.name.removeprefix("step-")): file.parent for file in found}
         return dict(sorted(steps.items()))
+
+
+class _Damaged(Exception):
+    """A state that cannot be read."""
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    """A packed state; one without a checksum is an older version's, and begins as every zip file does."""
+    try:
+        content = unsealed(file_bytes(path, LARGEST_STATE), older=b"PK")
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        return {name: state[name] for name in PACKED}
+    except Exception as problem:  # on damaged bytes torch's reader raises whatever it stumbles over
+        raise _Damaged(" ".join(str(problem).split())[:200] or type(problem).__name__) from problem
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -190,8 +235,8 @@ def open_model(folder: Path) -> LabModel:
         )
     model = LabModel(Architecture.of(config))
     try:
-        tensors = load((folder / WEIGHTS).read_bytes())
-    except (OSError, SafetensorError) as problem:
+        tensors = load(file_bytes(folder / WEIGHTS, LARGEST_STATE))
+    except (HeadspanError, SafetensorError) as problem:
         raise CheckpointError(f"'{folder / WEIGHTS}' cannot be read: {problem}") from problem
     load_weights(model, tensors, str(folder))
     return model

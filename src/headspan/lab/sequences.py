@@ -31,7 +31,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from headspan.errors import ArgumentError, HeadspanError
+from headspan.input_files import file_bytes
 from headspan.lab.task import Task, token_probabilities
+from headspan.runtime.boundary import check_tokenizer, library_boundary
 
 BURN_IN = 4
 """Tokens of a later block that are seen before its next ones are scored; all but the last of a shorter block."""
@@ -39,6 +41,8 @@ SUM = 4
 """Positions of one sum."""
 HELD_OUT_SHARE, HELD_OUT_SEED = 0.2, 2025
 BYTES, TRAINING_SHARE = 256, 0.9
+LARGEST_CORPUS = 2**30
+"""Bytes of a text to train on."""
 TEST_SEEDS = {"id": 1_000_001, "ood": 1_000_002}
 """Test sets are the same for every run, and their seeds lie beyond those that runs train with."""
 Part = Literal["train", "id", "ood"]
@@ -180,11 +184,12 @@ def addition_sequences(task: Task, count: int, generator: torch.Generator, ood: 
 def text_tokens(path: Path, tokenizer: Path | None = None) -> Int[Tensor, " token"]:
     """All tokens of a file: its bytes, or what `tokenizer` (a tokenizer.json) makes of it."""
     try:
-        content = path.read_bytes()
-    except OSError as problem:
-        raise HeadspanError(f"text file '{path}' cannot be read: {problem.strerror or problem}") from problem
-    ids = list(content)
-    if tokenizer is not None:
+        content = file_bytes(path, LARGEST_CORPUS)
+    except HeadspanError as problem:
+        raise HeadspanError(f"text file {problem}") from problem
+    if tokenizer is None:
+        return torch.frombuffer(bytearray(content), dtype=torch.uint8).long() if content else torch.zeros(0).long()
+    with library_boundary(f"the tokenizer '{tokenizer}'"):
         ids = _open_tokenizer(tokenizer).encode(content.decode("utf-8", errors="replace")).ids
     return torch.tensor(ids, dtype=torch.int64)
 
@@ -201,10 +206,14 @@ def _open_tokenizer(path: Path) -> Any:
         raise HeadspanError(
             "a tokenizer file needs the package tokenizers; leave it out to train on bytes"
         ) from problem
+    check_tokenizer(path)
     try:
-        return Tokenizer.from_file(str(path))
+        found = Tokenizer.from_file(str(path))
     except Exception as problem:  # the package raises nothing more specific
         raise HeadspanError(f"tokenizer '{path}' cannot be read: {problem}; it is a tokenizer.json") from problem
+    found.no_padding()
+    found.no_truncation()
+    return found
 
 
 def text_sequences(

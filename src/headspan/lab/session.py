@@ -239,12 +239,25 @@ def train(
     source, progress = recipe.source(), initial_progress(recipe)
     tests = source.tests(recipe.test_size, recipe.device)
     run = None if folder is None else RunFolder.claim(folder, recipe)
+    with nullcontext() if run is None else run.writing(recipe):
+        return _trained(recipe, run, source, tests, progress, step, measure)
+
+
+def _trained(
+    recipe: Recipe,
+    run: RunFolder | None,
+    source: Source,
+    tests: Tests,
+    progress: Progress,
+    step: Step,
+    measure: Measure,
+) -> Progress:
     if run is None or not run.load_state(progress):
         progress.rows.append(_row(progress, recipe, tests, measure, {}))
         _keep(run, progress, recipe)
     while progress.step < recipe.steps and not _is_learned(recipe, progress.rows):
         loss, batch, logits = train_step(recipe, source, progress)
-        _check_finite(loss.item(), progress, folder)
+        _check_finite(loss.item(), progress, None if run is None else run.path)
         if progress.step % recipe.track_every == 0 or progress.step == recipe.steps:
             trained = _training_scores(loss, batch, logits, progress)
             progress.rows.append(_row(progress, recipe, tests, measure, trained))

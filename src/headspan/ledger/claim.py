@@ -13,9 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-import yaml
-
 from headspan.errors import ArgumentError, BrokenCheck
+from headspan.input_files import file_text, yaml_value
 from headspan.ledger.trial import Evidence
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ def all_claims() -> tuple[Claim, ...]:
 
 def claims_of(path: Path, document: str) -> list[Claim]:
     """The claims of one file of texts, each with the check registered for its id."""
-    rows = yaml.safe_load(path.read_text(encoding="utf-8"))
+    rows = yaml_value(file_text(path), path.name)
     allowed = Claim.__dataclass_fields__.keys() - {"document", "check"}
     for row in rows:
         for key, value in row.items():

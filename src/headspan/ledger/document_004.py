@@ -8,7 +8,6 @@ Training takes minutes, so the ledger keeps what our own runs of two presets gav
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import torch
 
 from headspan.errors import HeadspanError
+from headspan.input_files import read_json
 from headspan.ledger.claim import check
 from headspan.ledger.trial import Draws, Evidence, at_least, at_most, evidence, mean_is
 from headspan.subspaces import kernel_null_mean, orthonormal_basis, principal_angles, projection_kernel
@@ -193,7 +193,7 @@ def _experiments(bench: Bench) -> Numbers:
 
 def kept_numbers() -> list[Numbers]:
     """The numbers of our own runs of all presets, one row per run."""
-    kept: dict[str, list[Numbers]] = json.loads(KEPT.read_text(encoding="utf-8"))["runs"]
+    kept: dict[str, list[Numbers]] = read_json(KEPT)["runs"]
     return [row for rows in kept.values() for row in rows]
 
 

@@ -13,6 +13,7 @@ import xarray as xr
 from headspan._version import __version__
 from headspan.errors import HeadspanError
 from headspan.frames import nodes_of
+from headspan.input_files import user_path
 from headspan.labels import labeled
 from headspan.lenses.catalog import lenses
 from headspan.lenses.run import reopened
@@ -30,7 +31,7 @@ def load(path: str | Path) -> Result:
     >>> headspan.load(headspan.ranks("demo").save(file))["rank_Q"].sizes["head"]
     16
     """
-    place = Path(path).expanduser()
+    place = user_path(path)
     if place.suffix != ".nc":
         raise HeadspanError(f"'{place.name}' is not netCDF; load reads files that save wrote with the ending .nc")
     if not place.is_file():

@@ -8,22 +8,29 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import xarray as xr
 
-from headspan.errors import NotRun, UnsupportedModel
+from headspan.dims import check_seed
+from headspan.errors import DamagedFile, LongWork, NotRun, UnknownTokens, UnsupportedModel, UnverifiedFamily
 from headspan.frames import nodes_of
 from headspan.labels import indexed, labeled
 from headspan.lenses.model import Model, open_model
 from headspan.progress import progress_bar
 from headspan.result import Lens, Result
+from headspan.runtime.boundary import library_boundary
 from headspan.threads import time_limit as limited
 
 if TYPE_CHECKING:
     from headspan.heads import Heads
+
+
+SAID = (UnknownTokens, UnverifiedFamily, LongWork, DamagedFile)
+"""Warnings that go with a result, as its attribute `warnings`."""
 
 
 class Opening(TypedDict, total=False):
@@ -58,11 +65,25 @@ def run(
     unasked
         It runs because it applies, not because somebody named it: large models are not run then.
     """
+    if "seed" in options:
+        check_seed(options["seed"])
+    with warnings.catch_warnings(record=True) as caught:
+        result = _run(lens, subjects, options, opening, unasked)
+    for one in caught:
+        warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+    said = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, SAID))
+    if said:
+        result.data.attrs["warnings"] = "\n".join(said)
+    return result
+
+
+def _run(lens: Lens, subjects: Sequence[Any], options: Mapping[str, Any], opening: Opening, unasked: bool) -> Result:
     models = [open_model(subject, opening.get("config")) for subject in subjects]
     for model in models:
         _check(lens, model, opening.get("stack"))
     watched = opening.get("progress") is not False and not unasked
-    with limited(opening.get("time_limit")), progress_bar(title=lens.title, shown=watched):
+    boundary = library_boundary(f"'{models[0].source}'")
+    with limited(opening.get("time_limit")), progress_bar(title=lens.title, shown=watched), boundary:
         if lens.runs:
             running = models[0].running(
                 stack=opening.get("stack"),

@@ -228,6 +228,11 @@ class _Recorder:
             scores = _by_head(note["scores"], batch, n_heads) if self.keep_scores else None
             pattern = _by_head(note["pattern"], batch, n_heads)
             pattern = pattern[..., :-1] if sinks else pattern
+            if not bool(torch.isfinite(pattern).all()):
+                raise UnsupportedModel(
+                    f"the attention of layer {layer} of '{self.model.checkpoint.source}' is NaN, though its weights "
+                    "are finite; look for an epsilon or a rotary base of 0 in config.json"
+                )
             runs.append(AttentionRun(layer, scores, pattern, note["read"], note["mixed"]))
         return tuple(runs)
 

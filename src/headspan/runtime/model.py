@@ -26,6 +26,7 @@ from headspan.dims import Role
 from headspan.errors import ArgumentError, CheckpointError, HeadspanError, UnknownTokens, UnsupportedModel
 from headspan.heads import Heads
 from headspan.runtime import checkpoint_obstacle
+from headspan.runtime.boundary import check_layout, check_tokenizer_files, config_fields, library_boundary
 from headspan.runtime.gguf_tokenizer import gguf_tokenizer
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def require_transformers() -> Any:
     """The package `transformers`, or an error that says how to get it."""
     try:
         import transformers
-    except ImportError as problem:
+    except (ImportError, ValueError) as problem:  # a ValueError where HF_ENDPOINT is no address
         raise HeadspanError(f"running a model needs transformers: pip install 'headspan[run]' ({problem})") from problem
     return transformers
 
@@ -257,23 +258,15 @@ def load_module(
     The module has its language-model head where the checkpoint has one; an encoder without gives states only.
     """
     transformers = require_transformers()
-    # Weights come unpacked, so that the module is a plain one.
-    beside = {"model_type", "quantization_config", "compression_config"}
-    fields = {name: value for name, value in checkpoint.config.fields.items() if name not in beside}
-    with quiet_transformers():
-        try:
-            config = transformers.AutoConfig.for_model(checkpoint.family, **fields)
-            tensors = _own_tensors(checkpoint)
-            for auto in _candidates(checkpoint, stored):
-                module, lacking = _load(getattr(transformers, auto), config, tensors, dtype)
-                if not lacking:
-                    module.requires_grad_(False)
-                    found: PreTrainedModel = module.eval().to(device)
-                    return found
-        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, OSError) as problem:
-            raise UnsupportedModel(
-                f"transformers cannot run '{checkpoint.source}' ({checkpoint.family}): {problem}"
-            ) from problem
+    with quiet_transformers(), library_boundary(f"'{checkpoint.source}', a {checkpoint.family}"):
+        config = transformers.AutoConfig.for_model(checkpoint.family, **config_fields(checkpoint))
+        tensors = _own_tensors(checkpoint)
+        for auto in _candidates(checkpoint, stored):
+            module, lacking = _load(getattr(transformers, auto), config, tensors, dtype, checkpoint)
+            if not lacking:
+                module.requires_grad_(False)
+                found: PreTrainedModel = module.eval().to(device)
+                return found
     raise UnsupportedModel(
         f"'{checkpoint.source}' cannot be run: it lacks {len(lacking)} tensors of a {checkpoint.family}, such as "
         f"'{lacking[0]}'; open the complete checkpoint"
@@ -300,10 +293,14 @@ def _candidates(checkpoint: Checkpoint, stored: StoredStack) -> tuple[str, ...]:
     return ("AutoModelForMaskedLM", "AutoModel") if masked else ("AutoModel",)
 
 
-def _load(auto: Any, config: Any, tensors: dict[str, torch.Tensor], dtype: torch.dtype) -> tuple[Any, list[str]]:
+def _load(
+    auto: Any, config: Any, tensors: dict[str, torch.Tensor], dtype: torch.dtype, checkpoint: Checkpoint
+) -> tuple[Any, list[str]]:
     """A module with these weights, and the names of those it needs and was not given."""
     with torch.device("meta"):
-        kind = type(auto.from_config(config))
+        planned = auto.from_config(config)
+    check_layout(planned, checkpoint)
+    kind = type(planned)
     module, report = kind.from_pretrained(
         None, config=config, state_dict=tensors, dtype=dtype, attn_implementation="eager", output_loading_info=True
     )
@@ -322,10 +319,16 @@ def load_tokenizer(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase | No
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with quiet_transformers():
         try:
-            if not beside and isinstance(store, ConvertedTensors):
-                return gguf_tokenizer(transformers, folder, store), ""
-            # Said outright: where it is left open, a tokenizer that brings code of its own makes transformers ask.
-            auto = transformers.AutoTokenizer
-            return auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False), ""
-        except Exception as problem:  # noqa: BLE001  # whatever a stranger's tokenizer files make it raise
+            with library_boundary("this tokenizer"):
+                if not beside and isinstance(store, ConvertedTensors):
+                    return gguf_tokenizer(transformers, folder, store), ""
+                check_tokenizer_files(folder)
+                # Said outright: where it is left open, a tokenizer that brings code of its own makes transformers ask.
+                # The config is given for the same reason: left to itself it reads the file, and builds all its labels.
+                config = transformers.AutoConfig.for_model(checkpoint.family, **config_fields(checkpoint))
+                auto = transformers.AutoTokenizer
+                found = auto.from_pretrained(folder, config=config, local_files_only=True, trust_remote_code=False)
+                _ = len(found), found.all_special_ids
+                return found, ""
+        except (HeadspanError, OSError) as problem:
             return None, f"the tokenizer of '{checkpoint.source}' cannot be opened: {problem}"

@@ -17,6 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from headspan.errors import ArgumentError, HeadspanError, UnknownTokens, UnsupportedModel
+from headspan.runtime.boundary import MOST_CHARACTERS
 from headspan.runtime.model import RunnableModel
 
 MOST_UNKNOWN = 0.5
@@ -83,6 +84,8 @@ def _from_text(model: RunnableModel, text: str, special: bool) -> Prompt:
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise ArgumentError(f"{model.tokenizer_problem}; give token ids with --tokens")
+    if len(text) > MOST_CHARACTERS:
+        raise ArgumentError(f"the prompt has {len(text):,} characters; at most {MOST_CHARACTERS:,} are tokenized")
     # verbose=False: a text longer than the context is dealt with here, not by a warning.
     found = tokenizer(
         text, add_special_tokens=special, return_offsets_mapping=tokenizer.is_fast, truncation=False, verbose=False

@@ -25,6 +25,7 @@ from headspan.checkpoint.formats.local_files import LocalFiles, file_digest, has
 from headspan.dims import ROLES
 from headspan.errors import HeadspanError, ShapeError
 from headspan.heads import Heads
+from headspan.input_files import checked, read_json
 from headspan.lenses.catalog import lenses
 from headspan.lenses.model import Model, open_model
 from headspan.result import Lens
@@ -114,11 +115,9 @@ def _place(source: str, settings: Settings, folder: str | Path) -> Path:
 def kept_description(source: str, settings: Settings, folder: str | Path) -> Description | None:
     """A checkpoint's description as it was kept earlier; None where there is none that can be read."""
     try:
-        record = json.loads(_place(source, settings, folder).read_text(encoding="utf-8"))
-        if record.pop("schema") != SCHEMA:
-            return None
-        return Description(**{**record, "warnings": tuple(record["warnings"])})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        record = read_json(_place(source, settings, folder))
+        return checked(record, Description, "the description") if record.get("schema") == SCHEMA else None
+    except HeadspanError:
         return None
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import warnings
 from pathlib import Path
 
 import xarray as xr
 
-from headspan.errors import HeadspanError, StoreError
+from headspan.errors import DamagedFile, HeadspanError, StoreError
+from headspan.input_files import file_text, read_json
 from headspan.labels import indexed
 from headspan.lenses.catalog import lenses
+from headspan.seal import FOLDER_SEAL, folder_digest
 from headspan.sweeps.checkpoints import kept_description
 from headspan.sweeps.cluster import TO_READ, require
 from headspan.sweeps.groups import Gathering, series_tree
@@ -20,9 +22,18 @@ from headspan.sweeps.tasks import plan
 def group_origin(place: Path) -> str:
     """Which parts a group was made from; nothing where there is no group."""
     try:
-        return str(json.loads((place / ".zattrs").read_text(encoding="utf-8"))["made_from"])
-    except (OSError, ValueError, KeyError):
+        return str(read_json(place / ".zattrs")["made_from"])
+    except (HeadspanError, KeyError):
         return ""
+
+
+def is_intact(place: Path) -> bool:
+    """Whether a group's files are as they were written; one of an older version says nothing of itself."""
+    try:
+        seal = place / FOLDER_SEAL
+        return not seal.exists() or file_text(seal).strip() == folder_digest(place)
+    except (OSError, HeadspanError):
+        return False
 
 
 def contents(store: Store) -> dict[tuple[str, str], Gathering]:
@@ -60,7 +71,8 @@ def open_store(path: str | Path) -> xr.DataTree:
     trees: dict[str, xr.Dataset] = {}
     for (model, lens), gathering in contents(store).items():
         place = store.group(model, lens)
-        tree = _group_tree(place) if group_origin(place) == gathering.made_from else series_tree(gathering)
+        tree = _intact_group(place) if group_origin(place) == gathering.made_from else None
+        tree = series_tree(gathering) if tree is None else tree
         heads_per_kv = int(tree.attrs.get("n_heads", 1)) // max(int(tree.attrs.get("n_kv_heads", 1)), 1)
         for node in tree.subtree:
             dataset = indexed(node.to_dataset(inherit=False), heads_per_kv)
@@ -79,6 +91,23 @@ def _emptiness(store: Store) -> str:
         f"the results in the store '{store.path}' are in the older format {store.older_format}, with other names; read "
         f"them with headspan {by}, or run the sweep again: it computes them anew and deletes nothing"
     )
+
+
+def _intact_group(place: Path) -> xr.DataTree | None:
+    """A group as it was written; None, with a warning, where it is damaged: its parts hold the same."""
+    reason = "its content is not what its checksum says"
+    try:
+        if is_intact(place):
+            return _group_tree(place)
+    except StoreError as problem:
+        reason = str(problem)
+    warnings.warn(
+        f"the group '{place}' is damaged ({reason}); it is joined from the kept results, and the next sweep writes it "
+        "again",
+        DamagedFile,
+        stacklevel=3,
+    )
+    return None
 
 
 def _group_tree(place: Path) -> xr.DataTree:

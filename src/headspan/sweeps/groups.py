@@ -25,6 +25,7 @@ import numpy as np
 import xarray as xr
 
 from headspan.errors import StoreError
+from headspan.seal import FOLDER_SEAL, folder_digest
 from headspan.sweeps.parts import TEMPORARY, Outline, Part, read_part, same_values
 
 LEADING = ("model", "step")
@@ -225,6 +226,7 @@ def _write(gathering: Gathering, place: Path, at_once: int) -> list[str]:
     group = zarr.open_group(place, mode="r+", zarr_format=2, use_consolidated=False)
     _fill({(path, name): group[f"{path}/{name}".lstrip("/")] for path, name in stacked}, outline, reader)
     zarr.consolidate_metadata(place, zarr_format=2)
+    (place / FOLDER_SEAL).write_text(folder_digest(place), encoding="ascii")
     left_out, versions = outline.left_out(), outline.versions()
     notes = [f"leaves out {', '.join(left_out)}"] if left_out else []
     return notes + ([f"joins results of headspan {' and '.join(versions)}"] if len(versions) > 1 else [])

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import errno
 import os
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ import numpy as np
 import xarray as xr
 
 from headspan.errors import HeadspanError, StoreError
-from headspan.storage import Nodes, read_archive, write_archive
+from headspan.storage import Nodes, archive_is_whole, read_archive, write_archive
 
 SCHEMA = "headspan.sweep-part/2"
 TEMPORARY = ".part-"
@@ -94,11 +93,9 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
 def read_part(path: Path) -> Part:
     """A finished part; refused with its name if it is damaged or another version's."""
     try:
-        # Opened here: np.load leaves a file that it opened itself open where the archive is damaged.
-        with path.open("rb") as file:
-            nodes, header = read_archive(file)
+        nodes, header = read_archive(path)
         written, left_out, warned = header["schema"], header["left_out"], header["warnings"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
+    except (HeadspanError, KeyError) as problem:
         raise StoreError(
             f"the result '{path}' is damaged ({problem}); delete it and run the sweep again to compute it anew"
         ) from problem
@@ -111,12 +108,8 @@ def read_part(path: Path) -> Part:
 
 
 def is_finished(path: Path) -> bool:
-    """Whether a part is there with all its bytes: its table of contents, which is written last, can be read."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return "header.npy" in archive.namelist()
-    except (OSError, zipfile.BadZipFile):
-        return False
+    """Whether a part is there with all its bytes, as they were written."""
+    return archive_is_whole(path)
 
 
 def same_values(one: xr.Variable, other: xr.Variable) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 from headspan.errors import ArgumentError, StoreError
 from headspan.sweeps.checkpoints import Description, Settings, check_same_shape, describe, kept_description
 from headspan.sweeps.cluster import DONE, NOT_RUN, TO_RUN, Outcome, check_cluster, connect, outcomes, require
-from headspan.sweeps.contents import group_origin
+from headspan.sweeps.contents import group_origin, is_intact
 from headspan.sweeps.groups import Gathering, write_group
 from headspan.sweeps.progress import progress_view
 from headspan.sweeps.specification import Series, parse_series
@@ -110,7 +110,7 @@ class Session:
         for each in plans:
             for lens in lenses:
                 gathering, place = each.gathering(lens, self.store.parts), self.store.group(each.model, lens)
-                if gathering.parts and group_origin(place) != gathering.made_from:
+                if gathering.parts and (group_origin(place) != gathering.made_from or not is_intact(place)):
                     stale.append((gathering, str(place)))
         ended = self.run("groups", _write_group, stale)
         return [f"{_label(one.item)} {note}" for one in ended if one.state == DONE for note in one.value]
@@ -203,9 +203,11 @@ def _run(session: Session, asked: Sequence[Series], lenses: Sequence[str], time_
     sources = {source for each in asked for source in each.sources.values()}
     tasks = [task for each in plans for task in each.tasks if task.sources <= sources]
     waiting = tasks_to_do(tasks, store.parts)
+    damaged = [task for task in waiting if task.file(store.parts).exists()]
     ended = session.run("tasks", perform, waiting, str(store.parts), time_limit)
     store.remove_leftovers()
-    notes = _not_applicable(ended) + session.gather([each for each in plans if each.model in now], lenses)
+    notes = [f"the kept result {task.label()} was damaged and is computed anew" for task in damaged]
+    notes += _not_applicable(ended) + session.gather([each for each in plans if each.model in now], lenses)
     store.remove_leftovers()
     try:
         store.write_manifest(series, kept, session.settings, session.failures)

@@ -17,12 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from headspan.errors import ArgumentError, HeadspanError
+from headspan.input_files import LARGEST_YAML, file_text, user_path, yaml_value
 
 LIST_FILES = (".yaml", ".yml", ".json", ".txt")
 BRACES = re.compile(r"^(?P<repo>[^{}@]+)@\{(?P<revisions>[^{}]*)\}$")
 LAST_NUMBER = re.compile(r"^(?P<before>.*?)(?P<number>\d+)(?P<after>\D*)$")
 STEP_FOLDER = re.compile(r"^(?:.*[^0-9])?\d+$")
 CHECKPOINT_FILES = ("config.json", "adapter_config.json")
+DEEPEST_LIST = 3
+MOST_CHECKPOINTS = 100_000
+LAST_STEP = 2**53
+"""Steps are stored as numbers that a double holds exactly."""
 
 
 @dataclass
@@ -34,6 +39,11 @@ class Series:
 
     def add(self, step: int, source: str) -> None:
         """Put a checkpoint into the series; two different ones at a step are refused."""
+        if not 0 <= step < LAST_STEP or len(self.sources) >= MOST_CHECKPOINTS:
+            raise ArgumentError(
+                f"'{self.model}' has a checkpoint at step {step}; a series has up to {MOST_CHECKPOINTS:,} checkpoints, "
+                f"at steps from 0 to {LAST_STEP - 1}"
+            )
         if self.sources.get(step, source) != source:
             raise ArgumentError(
                 f"'{self.model}' has two checkpoints at step {step}: '{self.sources[step]}' and '{source}'; "
@@ -82,10 +92,15 @@ def group_name(model: str) -> str:
     return re.sub(r"[^A-Za-z0-9._+=-]", "-", model.replace("/", "--")).lstrip(".") or "model"
 
 
-def _add_name(found: dict[str, Series], name: str, beside: Path) -> None:
-    path = (beside / Path(name).expanduser()).absolute()
-    if path.suffix in LIST_FILES and path.is_file():
-        _add_listed(found, _listed(path), path)
+def _add_name(found: dict[str, Series], name: str, beside: Path, within: tuple[Path, ...] = ()) -> None:
+    """Add what a name stands for; `within` are the lists that lead to it."""
+    path = (beside / user_path(name)).absolute()
+    if path.suffix in LIST_FILES and path.exists() and not path.is_dir():
+        if path in within:
+            raise HeadspanError(f"the list '{path}' includes itself; name checkpoints in it")
+        if len(within) >= DEEPEST_LIST:
+            raise HeadspanError(f"'{path}' is a list in a list, {DEEPEST_LIST} deep; name its checkpoints in one list")
+        _add_listed(found, _listed(path), (*within, path))
     elif path.is_dir():
         _add_folder(found, path)
     elif braces := BRACES.match(name):
@@ -96,13 +111,8 @@ def _add_name(found: dict[str, Series], name: str, beside: Path) -> None:
 
 
 def _listed(path: Path) -> Any:
-    import yaml
-
-    try:
-        text = path.read_text(encoding="utf-8")
-        content = text.split() if path.suffix == ".txt" else yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
-        raise HeadspanError(f"'{path}' cannot be read as a list of checkpoints: {problem}") from problem
+    text = file_text(path, LARGEST_YAML)
+    content = text.split() if path.suffix == ".txt" else yaml_value(text, path)
     if not isinstance(content, list | dict) or not content:
         raise HeadspanError(
             f"'{path.name}' names no checkpoint; it holds a list of them, or a mapping from a model's name to them"
@@ -110,23 +120,24 @@ def _listed(path: Path) -> Any:
     return content
 
 
-def _add_listed(found: dict[str, Series], content: Any, path: Path) -> None:
+def _add_listed(found: dict[str, Series], content: Any, within: tuple[Path, ...]) -> None:
+    path = within[-1]
     if isinstance(content, list):
         for name in content:
-            _add_name(found, _text(name, path), path.parent)
+            _add_name(found, _text(name, path), path.parent, within)
         return
     for model, names in content.items():
         own: dict[str, Series] = {}
         if isinstance(names, dict):
             own[""] = Series(str(model))
             for step, name in names.items():
-                if not isinstance(step, int) or step < 0:
+                if not isinstance(step, int) or isinstance(step, bool):
                     raise HeadspanError(f"'{path.name}': the step {step!r} of '{model}' is not a whole number")
-                local = path.parent / Path(_text(name, path)).expanduser()
+                local = path.parent / user_path(_text(name, path))
                 own[""].add(step, str(local.absolute()) if local.exists() else _text(name, path))
         else:
             for name in names if isinstance(names, list) else [names]:
-                _add_name(own, _text(name, path), path.parent)
+                _add_name(own, _text(name, path), path.parent, within)
         series = found.setdefault(str(model), Series(str(model)))
         for part in own.values():
             for step, source in part.sources.items():
@@ -174,7 +185,7 @@ def _add_one(found: dict[str, Series], source: str) -> None:
 
 def _number(text: str) -> int | None:
     match = LAST_NUMBER.match(text)
-    return int(match["number"]) if match else None
+    return int(match["number"]) if match and len(match["number"]) <= len(str(LAST_STEP)) else None
 
 
 def _folders(folder: Path) -> Iterable[Path]:
@@ -206,7 +217,14 @@ def as_record(series: Iterable[Series]) -> dict[str, dict[str, str]]:
 
 def from_record(record: Mapping[str, Mapping[str, str]]) -> list[Series]:
     """Series out of a manifest."""
-    return [
-        Series(model, dict(sorted((int(step), source) for step, source in steps.items())))
-        for model, steps in record.items()
-    ]
+    found = [Series(model) for model in record]
+    for each in found:
+        for step, source in sorted((_step(text), source) for text, source in record[each.model].items()):
+            each.add(step, source)
+    return found
+
+
+def _step(text: str) -> int:
+    if not re.fullmatch(r"\d{1,16}", text):
+        raise ArgumentError(f"the step {text!r:.40} is not a whole number")
+    return int(text)

@@ -11,32 +11,44 @@ it is. Of an older format the manifest is read if it says which checkpoints were
 names, are computed anew. The next sweep keeps the older manifest and groups beside the new ones, as
 `manifest.format-N.json` and `results.format-N.zarr`. Reading changes nothing on disk.
 
-One sweep at a time: the lock is the kernel's (`flock`), not the presence of a file. It ends with the process that holds
-it, however that ends, so there is no stale lock to find or remove and no clock to trust. The file says who holds it,
-for the message.
+One sweep at a time (`headspan.folder_lock`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
+import re
 import shutil
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from headspan._version import __version__
 from headspan.errors import StoreError
+from headspan.folder_lock import locked
+from headspan.input_files import checked, read_json, user_path
 from headspan.sweeps.checkpoints import Settings
 from headspan.sweeps.parts import TEMPORARY, write_text
 from headspan.sweeps.specification import Series, as_record, check_places, from_record, group_name
 
 FORMAT = 2
 SCHEMA = f"headspan.sweep/{FORMAT}"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest as it is read: what must be in it, and of which type."""
+
+    schema: str
+    settings: Settings
+    lenses: list[str]
+    series: dict[str, dict[str, str]]
+    failures: list[dict[str, str]]
+
+    def __post_init__(self) -> None:
+        from_record(self.series)
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,7 @@ class Store:
     @classmethod
     def claim(cls, path: Path, settings: Settings) -> Store:
         """The folder for a sweep: made, or found to hold one; refused if it holds anything else."""
-        store = cls(path.expanduser().absolute())
+        store = cls(user_path(path, StoreError).absolute())
         with _looking_into(path):
             if store.path.exists() and not store.path.is_dir():
                 raise StoreError(f"'{path}' is a file; -o names a folder for the results")
@@ -66,7 +78,7 @@ class Store:
     @classmethod
     def found(cls, path: Path) -> Store:
         """The folder of a sweep that exists."""
-        store = cls(Path(path).expanduser().absolute())
+        store = cls(user_path(path, StoreError).absolute())
         with _looking_into(path):
             begun = store.manifest_file.is_file()
         if not begun:
@@ -97,16 +109,16 @@ class Store:
     def manifest(self) -> dict[str, Any]:
         """What the manifest says; refused in one line if it is damaged or of a format that cannot be read."""
         try:
-            record: dict[str, Any] = json.loads(self.manifest_file.read_text(encoding="utf-8"))
-            name, _, number = str(record["schema"]).partition("/")
-            written = int(number)
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+            record = read_json(self.manifest_file, StoreError)
+            written = _format(record)
+            if written == FORMAT:
+                checked(record, Manifest, "manifest.json", StoreError)
+                return record
+        except StoreError as problem:
             raise StoreError(
                 f"'{self.manifest_file}' cannot be read ({problem}); finished results are whole in '{self.parts}'"
             ) from problem
-        if name == "headspan.sweep" and written == FORMAT:
-            return record
-        older = _older_manifest(record, self.parts) if name == "headspan.sweep" and written < FORMAT else None
+        older = _older_manifest(record, self.parts) if 0 < written < FORMAT else None
         if older is None:
             by, age = record.get("headspan_version", "unknown"), "newer" if written > FORMAT else "older"
             advice = "update headspan" if written > FORMAT else f"read it with headspan {by}"
@@ -153,7 +165,7 @@ class Store:
         if self.results.is_dir() and not groups.exists():
             self.results.rename(groups)
         if not kept.exists():
-            write_text(kept, json.dumps(json.loads(self.manifest_file.read_text(encoding="utf-8")), indent=1))
+            write_text(kept, json.dumps(read_json(self.manifest_file, StoreError), indent=1))
 
     def make_folders(self, lenses: Iterable[str]) -> None:
         """The folders that workers write to."""
@@ -166,43 +178,17 @@ class Store:
             for place in folder.glob(f"{TEMPORARY}*") if folder.is_dir() else ():
                 shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Hold the lock of the store within the block; refused at once if another process holds it."""
-        try:
-            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as problem:
-            raise StoreError(f"cannot lock the store '{self.path}': {problem.strerror or problem}") from problem
-        try:
-            self._take(handle)
-            yield
-            os.ftruncate(handle, 0)
-        finally:
-            os.close(handle)
-
-    def _take(self, handle: int) -> None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as problem:
-            raise StoreError(
-                f"another sweep is writing to '{self.path}' ({_holder(handle)}); wait for it, or choose another store"
-            ) from problem
-        except OSError as problem:
-            raise StoreError(
-                f"the store '{self.path}' lies where files cannot be locked ({problem.strerror}); choose another disk"
-            ) from problem
-        os.ftruncate(handle, 0)
-        # On a full disk the lock holds all the same, without a name.
-        with suppress(OSError):
-            os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        return locked(self.path, "sweep", StoreError)
 
 
-def _holder(handle: int) -> str:
-    try:
-        held = json.loads(os.pread(handle, 4096, 0))
-        return f"process {int(held['pid'])} on {held['host']}"
-    except (ValueError, KeyError, TypeError):
-        return "a process that has not said its name"
+def _format(record: Mapping[str, Any]) -> int:
+    """The number of a manifest's format."""
+    found = re.fullmatch(r"headspan\.sweep/(\d{1,6})", str(record.get("schema")))
+    if found is None:
+        raise StoreError(f"its 'schema' is {record.get('schema')!r:.40}, not '{SCHEMA}'")
+    return int(found[1])
 
 
 def _older_manifest(record: Mapping[str, Any], parts: Path) -> dict[str, Any] | None:
@@ -216,7 +202,7 @@ def _older_manifest(record: Mapping[str, Any], parts: Path) -> dict[str, Any] | 
             str(model): {str(int(step)): str(source) for step, source in steps.items()}
             for model, steps in record["series"].items()
         }
-    except (KeyError, ValueError, AttributeError):
+    except (KeyError, ValueError, AttributeError, TypeError):
         return None
     filled = {
         "settings": {"fold": "none", "stack": None},

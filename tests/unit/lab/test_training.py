@@ -168,6 +168,7 @@ def test_a_state_of_another_configuration_or_a_damaged_one_is_refused(tmp_path: 
     with pytest.raises(HeadspanError, match=r"another configuration's: tensor 'embed_tokens.weight' needs shape"):
         train(tiny_recipe(), tmp_path / "a")
     (tmp_path / "a" / "state.pt").write_bytes(b"not a state")
+    (tmp_path / "a" / "state.previous.pt").write_bytes(b"not a state")
     with pytest.raises(HeadspanError, match=r"is damaged or another configuration's .* delete it to start anew"):
         train(tiny_recipe(), tmp_path / "a")
 

@@ -14,7 +14,6 @@ The header of a safetensors file, read and checked without torch and without tou
 from __future__ import annotations
 
 import io
-import json
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -23,8 +22,15 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from headspan.checkpoint.formats.tensors import DTYPES, ITEM_BYTES, TensorInfo
-from headspan.checkpoint.formats.torch_pickle import MAX_PICKLE_BYTES, PickledTensor, Storage, pickled_value
+from headspan.checkpoint.formats.torch_pickle import (
+    MAX_DIMS,
+    MAX_PICKLE_BYTES,
+    PickledTensor,
+    Storage,
+    pickled_value,
+)
 from headspan.errors import CheckpointError
+from headspan.input_files import json_value
 
 ZIP_MAGIC = b"PK\x03\x04"
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -198,16 +204,7 @@ def _header_json(file: BinaryIO, size: int, place: str) -> tuple[bytes, int]:
 
 
 def _parse(header: bytes, place: str) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(pairs)
-        if len(content) < len(pairs):
-            raise ValueError("a name occurs twice")
-        return content
-
-    try:
-        entries = json.loads(header, object_pairs_hook=unique)
-    except (ValueError, RecursionError) as problem:
-        raise CheckpointError(f"{place}: its safetensors header is not valid JSON: {problem}") from problem
+    entries = json_value(header, f"{place}: its safetensors header", CheckpointError, unique=True)
     if not isinstance(entries, dict):
         raise CheckpointError(f"{place}: its safetensors header is a JSON {type(entries).__name__}, not an object")
     entries.pop("__metadata__", None)
@@ -221,6 +218,8 @@ def _tensor(name: str, entry: Any, place: str) -> tuple[TensorInfo, tuple[int, i
         raise CheckpointError(f"{place}: the header entry of tensor '{name}' is malformed") from problem
     if not isinstance(code, str) or code not in CODES:
         raise CheckpointError(f"{place}: tensor '{name}' has dtype {code!r:.40}, which headspan does not know")
+    if len(shape) > MAX_DIMS:
+        raise CheckpointError(f"{place}: tensor '{name}' has {len(shape):,} dims; no real one has more than {MAX_DIMS}")
     if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in (*shape, start, end)):
         raise CheckpointError(f"{place}: tensor '{name}' has a shape or offsets that are not whole numbers >= 0")
     info = TensorInfo(name, CODES[code], shape, place)

@@ -24,6 +24,9 @@ from headspan.errors import CheckpointError
 
 MAX_OPCODES = 5_000_000
 MAX_PICKLE_BYTES = 64 * 2**20
+MAX_DIMS = 32
+MAX_LENGTH = 2**60
+"""Of a dimension, a storage and a file."""
 
 STORAGES: Mapping[str, str] = {
     f"{module}.{storage}": name for name, _, _, storage in DTYPES if storage for module in ("torch", "torch.storage")
@@ -164,16 +167,20 @@ def _append(stack: list[Any], items: list[Any]) -> None:
 
 def _persistent(stack: list[Any], _: Any) -> None:
     kind, storage_type, key, _location, n_items, *_rest = stack.pop()
-    if kind != "storage" or not isinstance(storage_type, Global) or not isinstance(n_items, int) or n_items < 0:
+    if kind != "storage" or not isinstance(storage_type, Global) or not isinstance(n_items, int):
         raise ValueError("a persistent id is not a storage")
     if storage_type.name not in STORAGES:
         raise CheckpointError(f"its pickle has storage of type {storage_type.name}, which headspan does not read")
+    if not 0 <= n_items <= MAX_LENGTH:
+        raise ValueError("a storage has a length that no file has")
     stack.append(Storage(STORAGES[storage_type.name], str(key), n_items))
 
 
 def _tensor(storage: Any, offset: int, shape: Any, strides: Any, *_: Any) -> PickledTensor:
     numbers = (offset, *shape, *strides)
-    if not isinstance(storage, Storage) or not all(isinstance(n, int) and n >= 0 for n in numbers):
+    if len(numbers) > 2 * MAX_DIMS + 1:
+        raise ValueError(f"a tensor has {len(shape):,} dims; no real one has more than {MAX_DIMS}")
+    if not isinstance(storage, Storage) or not all(isinstance(n, int) and 0 <= n <= MAX_LENGTH for n in numbers):
         raise ValueError("a tensor is described by something other than whole numbers")
     tensor = PickledTensor(storage, offset, tuple(shape), tuple(strides))
     if len(tensor.shape) != len(tensor.strides) or tensor.last_item > storage.n_items:

@@ -10,8 +10,12 @@ server, repeated until the bytes are there; `ranged_file` is a remote file made 
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from headspan.errors import HubError
 
 NAME = r"[A-Za-z0-9_](?:[\w.-]{0,94}[A-Za-z0-9_])?"
 REFERENCE = re.compile(rf"((?:{NAME}/)?{NAME})(?:@([\w./+-]{{1,200}}))?", re.ASCII)
@@ -38,6 +42,15 @@ class HubReference:
     def is_pinned(self) -> bool:
         """Whether the revision is a commit, which never means anything else later."""
         return COMMIT.fullmatch(self.revision) is not None
+
+
+def check_endpoint() -> None:
+    """Refuse an `HF_ENDPOINT` with a port that no server has, over which `huggingface_hub` cannot even be imported."""
+    endpoint = os.environ.get("HF_ENDPOINT", "")
+    try:
+        _ = urlsplit(endpoint).port
+    except ValueError as problem:
+        raise HubError(f"HF_ENDPOINT is '{endpoint:.80}', which is not the address of a server: {problem}") from problem
 
 
 def hub_reference(text: str) -> HubReference | None:

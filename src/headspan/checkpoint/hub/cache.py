@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ from headspan.atomic import written_whole
 from headspan.checkpoint.config import read_json
 from headspan.checkpoint.hub import COMMIT, HubReference
 from headspan.checkpoint.hub.patience import not_the_hub
-from headspan.errors import HeadspanError, HubError
+from headspan.errors import DamagedFile, HeadspanError, HubError
+from headspan.input_files import file_bytes, file_text, user_path
 
 ByteRange = tuple[int, int]
 """The first byte, and the byte after the last."""
@@ -109,7 +111,7 @@ class CacheFolder:
 
     @classmethod
     def of(cls, host: str) -> CacheFolder:
-        return cls(Path(constants.HF_ASSETS_CACHE).expanduser() / "headspan" / quote(host, safe="."), host)
+        return cls(user_path(constants.HF_ASSETS_CACHE, HubError) / "headspan" / quote(host, safe="."), host)
 
     def ranges(self, digest: str) -> Path:
         """Where pieces of the file with that content hash are kept."""
@@ -141,8 +143,8 @@ class CacheFolder:
 
     def _last_commit(self, reference: HubReference) -> str | None:
         try:
-            commit = self._ref(reference).read_text().strip()
-        except (OSError, ValueError):
+            commit = file_text(self._ref(reference)).strip()
+        except HeadspanError:
             return None
         return commit if COMMIT.fullmatch(commit) else None
 
@@ -174,11 +176,12 @@ class Piece:
         """The bytes, or None if they are gone or damaged."""
         try:
             if self.path.stat().st_size == self.end - self.start:
-                content = self.path.read_bytes()
+                content = file_bytes(self.path, PIECE_BYTES)
                 if checksum(content) == self.checksum and len(content) == self.end - self.start:
                     return content
+            warnings.warn(f"a cached piece of a Hub file, '{self.path}', is damaged; it is read again", DamagedFile, 3)
             self.path.unlink(missing_ok=True)
-        except OSError:
+        except (OSError, HeadspanError):
             pass
         return None
 

@@ -10,6 +10,7 @@ A GGUF file needs no config: it is enough that the file, or all its parts, are i
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -41,8 +42,9 @@ from headspan.checkpoint.hub.patience import (
     not_the_hub,
     refusal,
 )
-from headspan.checkpoint.hub.ranged_file import RangedFile
-from headspan.errors import CheckpointError, HubError
+from headspan.checkpoint.hub.ranged_file import RangedFile, content_digest
+from headspan.errors import CheckpointError, DamagedFile, HubError
+from headspan.input_files import file_bytes
 
 BESIDE_THE_WEIGHTS = (
     "config.json",
@@ -190,10 +192,21 @@ class _RemoteRepository:
             raise CheckpointError(f"'{self.repo}' has no config.json (found {found}); headspan needs it for the shapes")
         return Config(self._json("config.json"))
 
+    def _is_kept(self, path: Path) -> bool:
+        """Whether a small file is in the cache, with the content that the Hub listed."""
+        listed = self.listing.file(path.name, self.repo)
+        if not path.exists():
+            return False
+        content = file_bytes(path, MAX_JSON_BYTES, HubError)
+        if content_digest(content, len(listed.digest)) == listed.digest:
+            return True
+        warnings.warn(f"the cached file '{path}' is damaged; it is read again", DamagedFile, stacklevel=4)
+        return False
+
     def _folder(self, store: HubFiles) -> Path:
         folder = self.cache.snapshot(self.repo, self.listing.commit)
         for name in BESIDE_THE_WEIGHTS:
-            absent = name in self.listing.files and not (folder / name).is_file()
+            absent = name in self.listing.files and not self._is_kept(folder / name)
             if absent and not save(folder / name, self._file(name).whole(MAX_JSON_BYTES)):
                 raise HubError(f"'{name}' cannot be written to '{folder}'; make room there, or set HF_HOME")
         for name, header in list(store.gguf.items())[:1]:

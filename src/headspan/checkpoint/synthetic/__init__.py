@@ -17,6 +17,7 @@ from headspan.checkpoint.formats.tensors import TensorInfo
 from headspan.checkpoint.opening import language_config, stored_stacks
 from headspan.checkpoint.stored_stack import StoredNames, StoredStack, stored_shape
 from headspan.checkpoint.synthetic.store import STRENGTH, Planted, SyntheticStore, random_pairs
+from headspan.dims import check_seed
 from headspan.errors import CheckpointError, UnsupportedModel
 
 Infos = dict[str, TensorInfo]
@@ -171,6 +172,7 @@ def synthetic(
     >>> headspan.affinity(model, pairings="OQ").top(1)[["src", "dst"]].values.tolist()
     [['L0H1', 'L1H2']]
     """
+    check_seed(seed)
     config = shape_config(shape, layers)
     stack = only_stack(config)
     drawn = isinstance(planted, int)
@@ -203,5 +205,5 @@ def open_synthetic(source: str) -> Checkpoint:
         layers = int(options["layers"]) if "layers" in options else None
     except ValueError as problem:
         raise CheckpointError(f"'{source:.80}' is not understood: {problem}; write synthetic:tiny?seed=1") from problem
-    pairs = int(planted) if planted.isdigit() else planted.split(",")
+    pairs = int(planted) if planted.isdecimal() and len(planted) < 19 else planted.split(",")
     return synthetic(name, seed=seed, layers=layers, planted=pairs, strength=strength)

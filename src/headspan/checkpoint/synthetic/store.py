@@ -127,6 +127,12 @@ def _checked_role(stack: Stack, pair: Planted) -> Role:
 
 def random_pairs(stack: Stack, count: int, strength: float, seed: int) -> list[Planted]:
     """`count` pairs for each of OQ, OK and OV; no head takes part twice through one role."""
+    most = (stack.n_layers - 1) * min(stack.n_heads, stack.n_kv_heads)
+    if not 0 <= count <= most:
+        raise ArgumentError(
+            f"{count} planted pairs for each pairing do not fit a model of {stack.n_layers} layers, whose heads take "
+            f"part once each: at most {most}"
+        )
     generator = torch.Generator().manual_seed(seed)
     used: set[tuple[str, HeadLabel]] = set()
     pairs: list[Planted] = []

@@ -15,9 +15,11 @@ is, or where it is asked for.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -25,12 +27,15 @@ from math import prod
 import torch
 
 from headspan.dims import COMPOSING, ROLES
+from headspan.errors import LongWork, MemoryBudgetError
 from headspan.heads import Heads
 from headspan.lenses.affinity.pair_tables import by_source, roles_of
 
 COUNTED = ("gram", "projector", "sketch")
 EXACT_OPERATIONS = 4e14
 """About two hours of one core: above it, exact tables of all pairs are made only if they are asked for."""
+LONG_OPERATIONS = 1e12
+"""About a minute of one core: above it, the time is estimated aloud."""
 RESULT_ARRAYS = 26
 """Arrays as long as the pairs that a complete result holds: normalized kernels, and for two scores forward and reverse
 values and five numbers under two nulls; and one pairing's nulls while they are made."""
@@ -90,11 +95,36 @@ def affinity_plan(heads: Heads, pairings: Sequence[str], metrics: int, memory: i
         chosen, reason = costs[algorithm], "asked for"
     elif algorithm == "auto" and sketchable and exact.operations > EXACT_OPERATIONS:
         chosen, reason = costs["sketch"], f"all pairs exactly need more than {EXACT_OPERATIONS:.0e} operations"
+    elif algorithm == "auto" and sketchable and exact.memory > max(memory, machine_memory()):
+        chosen, reason = costs["sketch"], f"all pairs exactly need {exact.memory / 1e9:,.0f} GB of memory"
     elif algorithm == "auto" and sketchable and exact.scratch > free:
         chosen, reason = costs["sketch"], f"the scratch file would need {exact.scratch:,} bytes of {free:,}"
     else:
         chosen, reason = exact, "all pairs exactly, by the fewer operations"
     return Plan(tuple(costs.values()), chosen, reason, spills=chosen.scratch > 0)
+
+
+def check_affordable(plan: Plan, memory: int, dtype: torch.dtype) -> None:
+    """Refuse what this machine cannot hold, and say how long it takes where that is long; before anything is read."""
+    cost, most = plan.chosen, max(memory, machine_memory())
+    if cost.memory > most:
+        raise MemoryBudgetError(
+            f"affinity by {cost.algorithm} needs about {cost.memory / 1e9:,.0f} GB of memory, and there are "
+            f"{most / 1e9:,.0f}; ask for fewer pairings, or for fewer layers"
+        )
+    if cost.operations > LONG_OPERATIONS:
+        minutes = cost.seconds(product_speed(dtype)) / 60
+        warnings.warn(
+            f"affinity by {cost.algorithm} takes about {minutes:,.0f} minutes on this machine "
+            f"({cost.operations:.1g} operations, {cost.memory / 1e9:,.1f} GB of memory); --explain compares algorithms",
+            LongWork,
+            stacklevel=3,
+        )
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def working_budget(heads: Heads, pairings: Sequence[str], memory: int) -> int:

@@ -30,7 +30,7 @@ from headspan.heads.precision import computing_dtype
 from headspan.lenses.affinity import LENS, sketch_obstacle
 from headspan.lenses.affinity.circuits import head_circuits
 from headspan.lenses.affinity.class_detection import class_nodes
-from headspan.lenses.affinity.costs import Plan, affinity_plan, working_budget
+from headspan.lenses.affinity.costs import Plan, affinity_plan, check_affordable, working_budget
 from headspan.lenses.affinity.pair_tables import (
     KernelTables,
     OverlapTables,
@@ -91,6 +91,7 @@ def measure(
     obstacle = sketch_obstacle(wanted, chosen, null, labels, robustness or sensitivity, delta) if sketched else None
     if obstacle is not None:
         raise ArgumentError(f"{plan.reason}, so the pairs would be sketched, but {obstacle}; ask for algorithm='exact'")
+    check_affordable(plan, memory_bytes(memory), computed.dtype)
     classes = _classes(labels, passes)
     if sketched:
         nodes, more = sketch_nodes(

@@ -9,7 +9,6 @@ is kept, and carried over to tokens by the tokenizer's offsets.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from headspan.atomic import file_text
 from headspan.errors import ArgumentError, HeadspanError, UnsupportedModel
+from headspan.input_files import csv_rows, file_text
 from headspan.runtime import Prompt, RunnableModel, encoded
 
 TEMPLATE = "Word: {word}\nClue: {clue}\n\n"
@@ -54,10 +53,7 @@ def read_pairs(source: str | Path | Sequence[Pair]) -> tuple[Pair, ...]:
 
 
 def _pairs(text: str, name: str) -> tuple[Pair, ...]:
-    try:
-        rows = list(csv.reader(text.splitlines(), delimiter=";"))
-    except csv.Error as problem:
-        raise HeadspanError(f"'{name}' is not a table separated by semicolons: {problem}") from problem
+    rows = csv_rows(text, name, delimiter=";")
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     if header != COLUMNS:
         raise HeadspanError(f"'{name}' needs the columns word;clue in its first line, found {';'.join(header)!r:.60}")

@@ -78,7 +78,7 @@ def detect(
     if weights_only:
         return run(WEIGHTS_ONLY, [model], {}, opening)
     if isinstance(text, Path):
-        from headspan.atomic import file_text
+        from headspan.input_files import file_text
 
         text = file_text(text)
     options = {"threshold": threshold, "length": length, "batch": batch, "seeds": seeds, "seed": seed}

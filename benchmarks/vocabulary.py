@@ -49,8 +49,8 @@ def _model() -> object:
 
 def _against_bare() -> None:
     from headspan.heads.token_rows import token_rows
+    from headspan.lenses.token_reading import TokenTable
     from headspan.lenses.vocabulary.directions import circuit_blocks, circuit_directions
-    from headspan.lenses.vocabulary.reading import TokenTable
     from headspan.subspaces import Factored
 
     heads = _model()

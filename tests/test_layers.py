@@ -118,17 +118,13 @@ def test_parts_of_a_lens_keep_to_their_roles(path: Path) -> None:
     assert not found, f"{path.parent.name}/{path.name} may not import {', '.join(sorted(found))}"
 
 
-READING = "headspan.lenses.vocabulary.reading"
-"""Directions of the stream as tokens: the part of a lens that others may use, since its function reads whole models."""
-
-
 @pytest.mark.parametrize("path", lens_files(), ids=lambda path: "/".join(path.parts[-2:]))
 def test_a_lens_uses_another_by_its_public_function_alone(path: Path) -> None:
     own, others = path.parent.name, {folder.name for folder in (SOURCE / "lenses").iterdir() if folder.is_dir()}
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("headspan.lenses."):
             parts = node.module.split(".")
-            if parts[2] in others - {own} and node.module != READING:
+            if parts[2] in others - {own}:
                 assert len(parts) == 3, f"{own} imports {node.module}"
                 assert [alias.name for alias in node.names] == [parts[2]], f"{own} imports more than {parts[2]}"
 

@@ -12,8 +12,8 @@ import torch
 import headspan
 from headspan.errors import ArgumentError, ShapeError
 from headspan.heads.token_rows import token_rows
-from headspan.lenses.vocabulary.reading import MASS_TOKENS, STATISTICS, TokenTable, read_directions
-from headspan.lenses.vocabulary.token_texts import tokens_of
+from headspan.lenses.token_reading import MASS_TOKENS, STATISTICS, TokenTable, read_directions
+from headspan.lenses.token_texts import tokens_of
 from headspan.statistics.draw_tails import upper_p_values
 
 

@@ -146,7 +146,8 @@ def leading_components(
     for _ in range(2):
         sketch = torch.linalg.qr(centered.mT @ (centered @ sketch))[0]
     U, S, _ = torch.linalg.svd(centered @ sketch, full_matrices=False)
-    return (U * S)[:, :k].reshape(*reads.shape[:2], k)
+    found: Tensor = (U * S)[:, :k].reshape(*reads.shape[:2], k)
+    return found
 
 
 def information_at(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from headspan.dims import HeadLabel
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.channels import SIDES, Channels, channels_between
 from headspan.lenses.channels.pair_cores import spectrum_numbers
+from headspan.lenses.token_reading import TokenTable
 
-READING = "headspan.lenses.vocabulary.reading"
-"""What reads directions in the vocabulary: a part of that lens, found by name."""
 SHOWN_TOKENS = 5
 LEVEL = 0.05
 """An alignment is called excitation or inhibition where random directions reach it less often than this."""
@@ -128,7 +126,7 @@ def token_variables(heads: Heads, channels: xr.Dataset, pairing: str, draws: int
         places = [place for place, each in enumerate(kinds) if each == kind]
         if kind == "read" and "W_E" not in heads.reader.stored.parts:
             continue
-        table = import_module(READING).TokenTable(heads, kind)
+        table = TokenTable(heads, kind)
         flat = directions[:, places].reshape(-1, directions.shape[-1]).nan_to_num()
         reading = table.read(flat.to(heads.dtype), SHOWN_TOKENS)
         found = table.concentration(reading, draws, seed)

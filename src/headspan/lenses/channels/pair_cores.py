@@ -45,7 +45,8 @@ class PairTables:
     @property
     def norms(self) -> Float[Tensor, "n m"]:
         """||M||_F ||N||_F of every pair."""
-        return self.source.norm(dim=-1)[:, None] * self.reader.norm(dim=-1)[None, :]
+        norms: Tensor = self.source.norm(dim=-1)[:, None] * self.reader.norm(dim=-1)[None, :]
+        return norms
 
     def by_pass(self, places: Sequence[int], n_heads: int) -> PairTables:
         """The tables of all passes through shared layers, out of those of the layers."""

@@ -153,9 +153,10 @@ class Experiment:
         rank, width = reader.amounts.shape[-1], reader.matrix.shape[-1]
         if kind == RANDOM_SENT:
             basis = _frame(rank, n, generator)
-            return self.stream.seen(
+            seen: Tensor = self.stream.seen(
                 (reader.amounts @ basis) @ (basis.mT @ reader.channels.sent[:rank].to(self.message))
             )
+            return seen
         along = _frame(width, min(n, width), generator).mT @ torch.linalg.pinv(reader.matrix)
         return self.stream.inverse_sigma * (reader.amounts[..., : len(along)] @ along)
 

@@ -1,7 +1,7 @@
 """Tokens along a change: its leading directions in the stream, read in the vocabulary.
 
 What the change of a reading matrix responds to is scored by W_E, what that of a writing matrix adds by W_U. Whether the
-scores are concentrated on few tokens is compared with random directions of the stream (`lenses.vocabulary.reading`).
+scores are concentrated on few tokens is compared with random directions of the stream (`lenses.token_reading`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headspan.dims import LAYER
 from headspan.heads import Heads
-from headspan.lenses.vocabulary.reading import TokenTable
+from headspan.lenses.token_reading import TokenTable
 from headspan.statistics import q_values
 
 NONE = 1e-9

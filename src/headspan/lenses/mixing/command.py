@@ -33,7 +33,7 @@ COMMAND = Command(
 
 def prepare(options: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """The text of the file."""
-    from headspan.atomic import file_text
+    from headspan.input_files import file_text
 
     return {**options, "text": None if given["text"] is None else file_text(given["text"])}
 

@@ -27,7 +27,7 @@ from jaxtyping import Complex, Float
 from scipy import special  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
 
-from headspan.lenses.vocabulary.reading import TokenTable
+from headspan.lenses.token_reading import TokenTable
 from headspan.statistics import q_values
 from headspan.threads import one_thread
 

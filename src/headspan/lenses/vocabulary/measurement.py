@@ -22,11 +22,11 @@ from headspan.dims import HeadLabel
 from headspan.errors import ArgumentError, FoldError
 from headspan.heads import Heads
 from headspan.heads.norms import fold_label
+from headspan.lenses.token_reading import STATISTICS, Reading, TokenTable
 from headspan.lenses.vocabulary.choices import MATRICES, Chosen, Neuron, Projection
 from headspan.lenses.vocabulary.copying import copying_scores, copying_variables, cross_covariance
 from headspan.lenses.vocabulary.directions import Directions, circuit_blocks, circuit_directions, gram_directions
 from headspan.lenses.vocabulary.projection import projected_tokens
-from headspan.lenses.vocabulary.reading import STATISTICS, Reading, TokenTable
 from headspan.lenses.vocabulary.relations import LEAST_PAIRS, RelationScores, known_relations
 from headspan.progress import current_step
 from headspan.statistics import q_values

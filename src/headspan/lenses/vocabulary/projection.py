@@ -13,8 +13,8 @@ from torch import Tensor
 
 from headspan.errors import ArgumentError, DegenerateSubspace, UnsupportedModel
 from headspan.heads import Heads
+from headspan.lenses.token_texts import Tokens, tokens_of
 from headspan.lenses.vocabulary.choices import Projection
-from headspan.lenses.vocabulary.token_texts import Tokens, tokens_of
 
 
 def projected_tokens(heads: Heads, asked: Projection, all_tokens: bool, tokenizer: object) -> xr.Dataset:

@@ -29,10 +29,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.atomic import file_text
 from headspan.errors import ArgumentError
-from headspan.lenses.vocabulary.reading import TokenTable
-from headspan.lenses.vocabulary.token_texts import Tokens
+from headspan.input_files import file_text
+from headspan.lenses.token_reading import TokenTable
+from headspan.lenses.token_texts import Tokens
 from headspan.statistics import q_values
 from headspan.statistics.draw_tails import upper_p_values
 

@@ -32,7 +32,7 @@ from torch import Tensor
 from headspan.errors import ArgumentError, ShapeError
 from headspan.heads import Heads
 from headspan.heads.token_rows import TokenRows, token_rows
-from headspan.lenses.vocabulary.token_texts import Tokens, tokens_of
+from headspan.lenses.token_texts import Tokens, tokens_of
 from headspan.statistics.draw_tails import upper_p_values
 from headspan.threads import one_thread
 

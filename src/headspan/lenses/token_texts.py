@@ -11,7 +11,6 @@ word mark of SentencePiece (`▁the`).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +23,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from headspan.errors import HeadspanError
 from headspan.heads import Heads
+from headspan.input_files import LARGEST_TOKENIZER, decoded, file_bytes, json_object
 
 CLASSES = ("special", "unused", "byte")
 UNUSED = re.compile(
@@ -35,8 +36,6 @@ SPECIAL = re.compile(
     r"<\|[\w ]{1,60}\|>|</?(?:s|pad|unk|bos|eos|mask|cls|sep)>|\[(?:CLS|SEP|PAD|UNK|MASK|BOS|EOS)\]", re.I
 )
 WORD_MARK = "\u2581"
-LARGEST = 2**28
-"""Bytes of a vocabulary file that is read."""
 
 
 @dataclass(frozen=True)
@@ -117,18 +116,18 @@ def _beside(heads: Heads) -> tuple[dict[int, str], set[int]]:
         return {}, set()
     for name, read in (("tokenizer.json", _tokenizer_json), ("vocab.json", _vocab_json), ("vocab.txt", _vocab_txt)):
         file = Path(folder) / name
-        if file.is_file() and file.stat().st_size <= LARGEST:
+        if file.exists():
             try:
-                pieces, special = read(file.read_text(encoding="utf-8"))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                pieces, special = read(file_bytes(file, LARGEST_TOKENIZER))
+            except (HeadspanError, ValueError, KeyError, TypeError, AttributeError):
                 continue
             if pieces:
                 return pieces, special
     return {}, set()
 
 
-def _tokenizer_json(text: str) -> tuple[dict[int, str], set[int]]:
-    content = json.loads(text)
+def _tokenizer_json(file: bytes) -> tuple[dict[int, str], set[int]]:
+    content = json_object(file, "tokenizer.json")
     vocab = content["model"]["vocab"]
     if isinstance(vocab, dict):
         pieces = {token: str(piece) for piece, token in vocab.items() if isinstance(token, int)}
@@ -139,12 +138,14 @@ def _tokenizer_json(text: str) -> tuple[dict[int, str], set[int]]:
     return pieces, {each["id"] for each in added if each.get("special")}
 
 
-def _vocab_json(text: str) -> tuple[dict[int, str], set[int]]:
-    return {token: str(piece) for piece, token in json.loads(text).items() if isinstance(token, int)}, set()
+def _vocab_json(file: bytes) -> tuple[dict[int, str], set[int]]:
+    return {
+        token: str(piece) for piece, token in json_object(file, "vocab.json").items() if isinstance(token, int)
+    }, set()
 
 
-def _vocab_txt(text: str) -> tuple[dict[int, str], set[int]]:
-    return dict(enumerate(text.splitlines())), set()
+def _vocab_txt(file: bytes) -> tuple[dict[int, str], set[int]]:
+    return dict(enumerate(decoded(file, "vocab.txt").splitlines())), set()
 
 
 @cache

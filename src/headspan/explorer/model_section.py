@@ -30,7 +30,7 @@ def model_facts(about: Summary) -> list[tuple[str, str]]:
     if about.revision:
         rows.insert(1, ("Revision", about.revision))
     if about.packing:
-        rows.append(("Quantized by", about.packing))
+        rows.append(("Quantization", about.packing))
     return rows
 
 

@@ -24,7 +24,7 @@ BESIDE = ("model", "revision", "file_hash", "stored_dtype")
 SECTIONS = {
     "findings": "What stands out",
     "moved": "What moved",
-    "wiring": "Edges gained and lost",
+    "edges": "Edges gained and lost",
     "change": "The change itself",
     "behavior": "Both models, run",
     "matrices": "Spectra",
@@ -32,7 +32,7 @@ SECTIONS = {
 }
 MATRICES = "Spectra of matrices"
 FIGURES = {
-    "wiring": ("Edges gained and lost", "Kernels before and after"),
+    "edges": ("Edges gained and lost", "Kernels before and after"),
     "change": ("Leading directions after, against all before", "Where changes lie"),
     "behavior": ("Attention against a random change",),
 }
@@ -57,7 +57,7 @@ def compare_page(result: Result) -> str:
     by_section = {
         "findings": [_ranked(result.findings)],
         "moved": blocks(lambda name: name not in PLACED and not name.startswith(MATRICES)),
-        "wiring": _wiring(result, edges, blocks(lambda name: name in FIGURES["wiring"])),
+        "edges": _wiring(result, edges, blocks(lambda name: name in FIGURES["edges"])),
         "change": [*blocks(lambda name: name in FIGURES["change"]), *_tokens(result)],
         "behavior": _behavior(result, blocks(lambda name: name in FIGURES["behavior"])),
         "matrices": blocks(lambda name: name.startswith(MATRICES)),

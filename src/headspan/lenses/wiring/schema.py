@@ -31,7 +31,12 @@ SHARE = Variable(
 )
 EDGES = (
     SHARE,
-    Variable("tier", ("src", "dst"), "strong, stands out or background; empty where only rotation is known"),
+    Variable(
+        "tier",
+        ("src", "dst"),
+        "how far the edge is above the null; empty where only rotation is known",
+        range="strong, stands out, background or empty",
+    ),
     Variable(
         "mirror_fdr",
         ("src", "dst"),
@@ -43,11 +48,11 @@ EDGES = (
     Variable("n_edges", (), "edges that exist", range="at least 0"),
     Variable("n_significant", ("null",), "edges with q < 0.05", range="at least 0"),
     Variable("n_strong", (), "strong edges", range="at least 0"),
-    Variable("null_reason", (), "why the first null is not the one asked for; empty where it is"),
+    Variable("null_reason", (), "why the first null is not the one asked for; empty where it is", range="text"),
 )
 PARTS = (
-    Variable("kind", ("part",), "what it is: W_E, W_pos, Q, K, V, O, MLP in, MLP out, logits or neuron"),
-    Variable("label", ("part",), "head, MLP, table or logits that it belongs to"),
+    Variable("kind", ("part",), "what it is", range="W_E, W_pos, Q, K, V, O, MLP in, MLP out, logits or neuron"),
+    Variable("label", ("part",), "head, MLP, table or logits that it belongs to", range="text"),
     Variable("part_layer", ("part",), "its layer; NaN for tables and logits", range="at least 0"),
     Variable(
         "dimension",

@@ -129,7 +129,7 @@ def test_a_lens_uses_another_by_its_public_function_alone(path: Path) -> None:
                 assert [alias.name for alias in node.names] == [parts[2]], f"{own} imports more than {parts[2]}"
 
 
-WORDS = {"pair", "positions", "wiring"}
+WORDS = {"pair", "positions", "vocabulary", "wiring"}
 """Words of a model's description, and of results that hold edges, that lenses bear too."""
 
 

@@ -13,9 +13,9 @@ from headspan.theme import BLUE, CHANCE, ORANGE, SEQUENTIAL, around_chance, styl
 
 LEVEL = 0.05
 BEHIND = {
-    "Directions that read as tokens": ("OV/top_mass", "QK/top_mass"),
-    "Copying and matching": ("copying/copying", "copying/matching"),
-    "Relations": ("relations/relation_score", "relations/hits"),
+    "Directions that read as tokens": ("OV/top_mass",),
+    "Copying and matching": ("copying/copying", "matching"),
+    "Relations": ("relations/relation_score", "hits"),
 }
 """Variables behind figures, for who saves their data; what is expected under the null goes with them."""
 TITLES = {

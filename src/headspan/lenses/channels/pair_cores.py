@@ -45,8 +45,9 @@ class PairTables:
     @property
     def norms(self) -> Float[Tensor, "n m"]:
         """||M||_F ||N||_F of every pair."""
-        norms: Tensor = self.source.norm(dim=-1)[:, None] * self.reader.norm(dim=-1)[None, :]
-        return norms
+        source, reader = (torch.linalg.vector_norm(each, dim=-1) for each in (self.source, self.reader))
+        product: Tensor = source[:, None] * reader[None, :]
+        return product
 
     def by_pass(self, places: Sequence[int], n_heads: int) -> PairTables:
         """The tables of all passes through shared layers, out of those of the layers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import subprocess
 import sys
 import warnings
 from functools import cache
@@ -215,3 +216,14 @@ def test_a_text_begins_as_the_metadata_say(kind: str, stated: bool | None, begin
     prompt = encoded(running, "ab")
     assert prompt.special[0] is begins
     assert (prompt.ids[0] == 1) is begins
+
+
+def test_opening_loads_neither_torch_nor_gguf(folder: Path) -> None:
+    path = written("llama", folder, gguf.GGMLQuantizationType.Q8_0)
+    program = (
+        "import sys; from headspan.checkpoint import open_checkpoint, summary; "
+        f"print(summary(open_checkpoint({str(path)!r})).dtypes); assert not {{'torch', 'gguf'}} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Q8_0 (8 bits, groups of 32)" in done.stdout

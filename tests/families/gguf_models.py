@@ -7,6 +7,7 @@ changes are spelled with NumPy.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +170,13 @@ def gguf_names(arch: str, n_layers: int, names: list[str]) -> dict[str, str]:
 
 
 def write_gguf(
-    path: Path, arch: str, model: Any, kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32
-) -> dict[str, str]:
-    """Write `model` as the GGUF file `path`; matrices in `kind`. Which GGUF tensor each converted one became."""
+    path: Path,
+    arch: str,
+    model: Any,
+    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+    also: Callable[[gguf.GGUFWriter], None] = lambda writer: None,
+) -> None:
+    """Write `model` as the GGUF file `path`, its matrices in `kind`; `also` adds metadata."""
     config = model.config
     tensors = {
         name: tensor.detach().to(torch.float32).numpy()
@@ -181,6 +186,7 @@ def write_gguf(
     changed = converted(arch, config, tensors)
     writer = gguf.GGUFWriter(path, arch)
     write_settings(writer, arch, config)
+    also(writer)
     n_layers = config.num_hidden_layers + (getattr(config, "num_decoder_layers", None) or 0)
     names = gguf_names(arch, n_layers, list(changed))
     for name, W in changed.items():
@@ -195,7 +201,6 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return names
 
 
 def _left_out(name: str, config: Any, arch: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import subprocess
 import sys
 import warnings
 from functools import cache
@@ -19,7 +20,7 @@ import headspan
 from headspan.checkpoint.families import FAMILIES
 from headspan.checkpoint.families.gguf import ARCHITECTURES
 from headspan.errors import CheckpointError, HeadspanError, UnsupportedModel
-from headspan.runtime import checkpoint_obstacle, open_runnable
+from headspan.runtime import checkpoint_obstacle, encoded, open_runnable
 from headspan.runtime.model import quiet_transformers
 from tests.families.gguf_models import GGUF_CASES, write_gguf, write_settings
 from tests.families.tiny_models import TOKENS
@@ -192,3 +193,37 @@ def test_a_stretch_without_points_to_tell_it_by_is_refused(tmp_path: Path) -> No
     path.write_bytes(content)
     with pytest.raises(UnsupportedModel, match="its 'rope_freqs' are not those of a known rotary scaling"):
         headspan.open(path)
+
+
+@pytest.mark.parametrize(("kind", "stated", "begins"), [("llama", None, True), ("llama", False, False)])
+def test_a_text_begins_as_the_metadata_say(kind: str, stated: bool | None, begins: bool, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    letters = [chr(97 + index) for index in range(26)]
+    tokens = ["<unk>", "<s>", "</s>", "▁", *letters, *(f"▁{letter}" for letter in letters[:10])]
+
+    def add(writer: gguf.GGUFWriter) -> None:
+        writer.add_tokenizer_model(kind)
+        writer.add_token_list(tokens)
+        writer.add_token_scores([-float(index) for index in range(len(tokens))])
+        writer.add_bos_token_id(1)
+        writer.add_unk_token_id(0)
+        if stated is not None:
+            writer.add_add_bos_token(stated)
+
+    write_gguf(path, "llama", model("llama"), also=add)
+    running = open_runnable(path)
+    assert running.tokenizer_problem == ""
+    prompt = encoded(running, "ab")
+    assert prompt.special[0] is begins
+    assert (prompt.ids[0] == 1) is begins
+
+
+def test_opening_loads_neither_torch_nor_gguf(folder: Path) -> None:
+    path = written("llama", folder, gguf.GGMLQuantizationType.Q8_0)
+    program = (
+        "import sys; from headspan.checkpoint import open_checkpoint, summary; "
+        f"print(summary(open_checkpoint({str(path)!r})).dtypes); assert not {{'torch', 'gguf'}} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Q8_0 (8 bits, groups of 32)" in done.stdout

@@ -21,6 +21,7 @@ from math import prod
 from pathlib import Path
 
 from headspan.checkpoint import Checkpoint
+from headspan.checkpoint.converted import ConvertedTensors
 from headspan.checkpoint.formats.local_files import LocalFiles, file_digest, hash_of_files
 from headspan.dims import ROLES
 from headspan.errors import HeadspanError, ShapeError
@@ -123,19 +124,26 @@ def kept_description(source: str, settings: Settings, folder: str | Path) -> Des
 
 def content_hash(checkpoint: Checkpoint) -> str:
     """A hash of all the weights, also of those too large to be hashed for an ordinary result."""
-    store = checkpoint.store
-    if isinstance(store, LocalFiles):
-        try:
-            return hash_of_files({name: file_digest(path) for name, path in sorted(store.files.items())})
-        except OSError as problem:
-            raise HeadspanError(f"'{checkpoint.source}' cannot be read: {problem.strerror or problem}") from problem
-    return store.content_hash()
+    files = _local_files(checkpoint)
+    if files is None:
+        return checkpoint.store.content_hash()
+    try:
+        return hash_of_files({name: file_digest(path) for name, path in sorted(files.items())})
+    except OSError as problem:
+        raise HeadspanError(f"'{checkpoint.source}' cannot be read: {problem.strerror or problem}") from problem
+
+
+def _local_files(checkpoint: Checkpoint) -> Mapping[str, Path] | None:
+    """The weight files on this machine, by name, also where a GGUF file is converted as it is read."""
+    store = checkpoint.store.base if isinstance(checkpoint.store, ConvertedTensors) else checkpoint.store
+    return store.files if isinstance(store, LocalFiles) else None
 
 
 def _fingerprint(checkpoint: Checkpoint) -> str:
-    if not isinstance(checkpoint.store, LocalFiles):
+    files = _local_files(checkpoint)
+    if files is None:
         return ""
-    facts = [(name, path.stat()) for name, path in sorted(checkpoint.store.files.items())]
+    facts = [(name, path.stat()) for name, path in sorted(files.items())]
     plain = [(name, s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns) for name, s in facts]
     return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
 

@@ -101,7 +101,7 @@ def _shift(plain: Sequence[Forward], model: RunnableModel) -> _Shift:
     for run in plain:
         other = forward(model, run.tokens)
         depth = range(len(run.runs))
-        found = torch.stack([js_rows(full_logs(run, place), full_logs(other, place)) for place in depth])
+        found = torch.stack([_divergence(full_logs(run, place), full_logs(other, place)) for place in depth])
         # The first token of a causal model attends to itself, whatever the weights are.
         rows.append(found[..., 1:] if model.causal and found.shape[-1] > 1 else found)
         norms = [torch.linalg.vector_norm(state.double(), dim=-1) for state in (other.final - run.final, run.final)]
@@ -110,6 +110,11 @@ def _shift(plain: Sequence[Forward], model: RunnableModel) -> _Shift:
             losses.append(other.token_losses().double().mean(1).cpu())
     divergence = torch.cat(rows, dim=1).mean((1, 3)).numpy(force=True)
     return _Shift(divergence, float(torch.cat(states).mean()), np.concatenate(losses) if losses else None)
+
+
+def _divergence(first: Tensor, second: Tensor) -> Tensor:
+    """Jensen-Shannon divergence of rows; exactly 0 for equal ones, of which rounding would leave something."""
+    return torch.where((first == second).all(-1), 0.0, js_rows(first, second))
 
 
 @torch.no_grad()

@@ -170,7 +170,7 @@ def _tokens(result: Result) -> Iterator[Finding]:
 
 def behavior_findings(result: Result) -> Iterator[Finding]:
     """Attention, loss and states where both models were run."""
-    if "behavior" not in result:
+    if "behavior" not in result or not float(result["behavior"]["state_change"]) > 0:
         return
     yield from _attention(result)
     node, on = result["behavior"], f"Measured on {result.attrs['behavior_on']}. Null: {result.attrs['noise']} noise."

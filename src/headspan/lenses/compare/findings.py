@@ -24,8 +24,9 @@ def findings(result: Result) -> Iterator[Finding]:
             for pairing in wiring_pairings(result):
                 yield _turnover(result, pairing)
         yield from _strongest(result)
-        yield from change_findings(result)
-        yield from behavior_findings(result)
+    # Heads may be the same where MLPs are not.
+    yield from change_findings(result)
+    yield from behavior_findings(result)
     yield from _spectra(result)
 
 

@@ -73,14 +73,14 @@ def check_regular(path: Path, most: int, error: Error = HeadspanError) -> int:
 def file_bytes(path: Path, most: int, error: Error = HeadspanError) -> bytes:
     """The content of a regular file of at most `most` bytes."""
     handle, size = _opened(path, most, error)
-    # Files of /proc say that they are empty, and a file may grow. Python sets aside as much memory as is asked for.
-    limit = min(most, max(size, LARGEST_TEXT))
     try:
         with os.fdopen(handle, "rb") as file:
-            content = file.read(limit + 1)
+            content = file.read(size + 1)
+            if len(content) > size:  # files of /proc say that they are empty, and a file may grow
+                content += file.read(min(most, LARGEST_TEXT))
     except OSError as problem:
         raise error(f"'{path}' cannot be read: {_reason(problem)}") from problem
-    if len(content) > limit:
+    if len(content) > max(size, min(most, LARGEST_TEXT)):
         raise error(f"'{path}' is larger than {most:,} bytes, more than any real one")
     return content
 

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -117,13 +117,12 @@ def only_json() -> Iterator[None]:
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
-        with os.fdopen(os.dup(kept), "w", encoding="utf-8") as stream:
+        with os.fdopen(os.dup(kept), "w", encoding="utf-8") as stream, redirect_stdout(sys.stderr):
             _json_output = stream
             yield
             stream.flush()
     finally:
         _json_output = None
-        sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)
 

@@ -38,7 +38,7 @@ class Settings:
     watch: Callable[[Result], None] | None = None
     """Called with each result."""
     failed: Callable[[str, str], None] | None = None
-    """Called with the name of each lens that applied and failed, and why."""
+    """Called with the name of each lens that applied and failed, and why; "" where a warning said it already."""
 
 
 def report(
@@ -150,14 +150,14 @@ def _part(lens: Lens, model: Model, settings: Settings) -> LensPart:
     except (NotRun, DegenerateSubspace, UnsupportedModel) as reason:
         return LensPart(lens, problem=str(reason))
     except HeadspanError as reason:
-        _tell(settings, lens, reason)
+        _tell(settings, lens, str(reason))
         return LensPart(lens, problem=str(reason))
     except Exception as problem:  # noqa: BLE001 whatever a lens fails with, the other chapters are written
-        _tell(settings, lens, problem)
+        _tell(settings, lens, "")
         return failed_part(lens, problem)
     return LensPart(lens, result)
 
 
-def _tell(settings: Settings, lens: Lens, problem: Exception) -> None:
+def _tell(settings: Settings, lens: Lens, reason: str) -> None:
     if settings.failed is not None:
-        settings.failed(lens.name, str(problem))
+        settings.failed(lens.name, reason)

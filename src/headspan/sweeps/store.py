@@ -118,7 +118,7 @@ class Store:
             raise StoreError(
                 f"'{self.manifest_file}' cannot be read ({problem}); finished results are whole in '{self.parts}'"
             ) from problem
-        older = _older_manifest(record, self.parts) if 0 < written < FORMAT else None
+        older = _older_manifest(record, self.parts) if written < FORMAT else None
         if older is None:
             by, age = record.get("headspan_version", "unknown"), "newer" if written > FORMAT else "older"
             advice = "update headspan" if written > FORMAT else f"read it with headspan {by}"

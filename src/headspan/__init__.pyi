@@ -25,8 +25,8 @@ from headspan.lenses.ranks import ranks as ranks
 from headspan.lenses.similarity import similarity as similarity
 from headspan.lenses.spectra import spectra as spectra
 from headspan.lenses.validate import validate as validate
-from headspan.lenses.wiring import wiring as wiring
 from headspan.lenses.vocabulary import vocabulary as vocabulary
+from headspan.lenses.wiring import wiring as wiring
 from headspan.result import Result as Result
 from headspan.sweeps import sweep as sweep
 

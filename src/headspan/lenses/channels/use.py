@@ -158,7 +158,8 @@ class Experiment:
             )
             return seen
         along = _frame(width, min(n, width), generator).mT @ torch.linalg.pinv(reader.matrix)
-        return self.stream.inverse_sigma * (reader.amounts[..., : len(along)] @ along)
+        read: Tensor = self.stream.inverse_sigma * (reader.amounts[..., : len(along)] @ along)
+        return read
 
     def _energy(self, reader: Reader, removed: Tensor) -> Tensor:
         return (removed @ reader.matrix).square().sum()

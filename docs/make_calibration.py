@@ -21,7 +21,6 @@ DRAWS = {
     "spikes": 30000,
     "positions": 25,
     "changes": 25,
-    "rounding": 30,
     "attention_cosines": 400,
     "tables": 120,
     "validation": 300,

@@ -34,10 +34,13 @@ def token_nodes(heads: Heads, changes: Mapping[str, Directions], seed: int) -> d
     if "W_E" not in heads.reader.stored.parts:
         return {}
     tables = {side: TokenTable(heads, side) for side in ("read", "write")}
+    # A table of zeros tells no token from another.
+    told = {side: bool(np.isfinite(table.null(seed=seed).top_mass).all()) for side, table in tables.items()}
     nodes = {}
     for kind, found in changes.items():
-        if any(one is not None for one in found):
-            nodes[f"tokens/{kind}"] = _node(heads, tables["write" if kind in WRITING else "read"], found, seed)
+        side = "write" if kind in WRITING else "read"
+        if told[side] and any(one is not None for one in found):
+            nodes[f"tokens/{kind}"] = _node(heads, tables[side], found, seed)
     p = np.concatenate([node["top_mass_p"].values.ravel() for node in nodes.values()]) if nodes else np.zeros(0)
     ends = np.cumsum([node["top_mass_p"].size for node in nodes.values()])[:-1]
     for node, q in zip(nodes.values(), np.split(q_values(p), ends), strict=bool(nodes)):

@@ -36,6 +36,8 @@ FIGURES = {
     "change": ("Leading directions after, against all before", "Where changes lie"),
     "behavior": ("Attention against a random change",),
 }
+TOLD = ("heads", "pairings", "edges", "matrices")
+"""Tables with a place of their own on the page."""
 PLACED = {name for names in FIGURES.values() for name in names}
 
 
@@ -81,10 +83,9 @@ def _record(result: Result, edges: pd.DataFrame, store: Store) -> dict[str, Any]
     if len(edges) and not int(result.attrs["identical"]):
         largest = edges[:STRONGEST_PAIRS]
         tables.append(PageTable(f"{name}-edges", "Edges before and after, largest changes first", largest))
-    titles = {"changes": "The change of every matrix", "directions": "Leading directions after, against all before"}
-    titles |= {"tokens": "Tokens along the change", "attention": "How far the attention of every head moved"}
-    kept = [] if int(result.attrs["identical"]) else [each for each in titles if each in result.tables]
-    tables += [PageTable(f"{name}-{each}", titles[each], result.table(each)) for each in kept]
+    if not int(result.attrs["identical"]):
+        others = [each for each in result.lens.schema.tables if each.name not in TOLD and each.name in result.tables]
+        tables += [PageTable(f"{name}-{each.name}", each.title, result.table(each.name)) for each in others]
     spectra = result.table("matrices")
     tables.append(PageTable(f"{name}-matrices", "Spectra of every matrix before and after", spectra))
     return page_record(PageData(grid, {name: result}, tables=tables), store)

@@ -25,11 +25,8 @@ COMMAND = Command(
         "top": Option("How many channels of each pairing to keep and show.", int),
         "used": Option("Of a pair: run the model without the channels into these heads, such as L1H0,L1H6.", str),
         "vocabulary": Option("Read the directions in the vocabulary.", bool, ("--vocabulary/--no-vocabulary",)),
-        "fold": Option(
-            'Weights with the norm folded in ("layernorm") or as stored ("none"); by default folded where '
-            "the model allows it, and scores of a pair as stored.",
-            str,
-        ),
+        # By default folded where the model allows it, and the scores of a pair as stored.
+        "fold": Option('Weights as stored ("none") or with the norm folded in ("layernorm").', str),
     },
     arguments={
         "src": Option("A head such as L4H11.", metavar="SOURCE"),

@@ -56,9 +56,11 @@ def run(place: Path, limit: int, arguments: list[str], env: dict[str, str]) -> s
     )
 
 
-def kill_and_finish(place: Path, whole: list[str], resumed: list[str], env: dict[str, str]) -> None:
+def kill_and_finish(
+    place: Path, whole: list[str], resumed: list[str], env: dict[str, str], other: dict[str, str] | None = None
+) -> None:
     """Finish `whole`, then kill `resumed` at random moments and finish it; a kill that never comes proves nothing."""
-    first = run(place, 0, whole, env)
+    first = run(place, 0, whole, other or env)
     assert first.returncode == 0, first.stderr
     moments, draw, killed = int(first.stderr.split()[-1]), random.Random(0), 0
     assert moments > 0
@@ -95,10 +97,9 @@ def test_a_report_that_is_killed_is_written_by_the_next_run(tmp_path: Path) -> N
 
 
 def test_a_download_that_is_killed_is_resumed(folder: Path, hub: HubServer, tmp_path: Path) -> None:
-    home = tmp_path / "home"
+    homes = tmp_path / "homes"
     whole, killed = (["ranks", "org/tiny", "--force", "-o", str(tmp_path / f"{name}.nc")] for name in ("a", "b"))
-    first = run(home, 0, whole, hub_environment(hub, tmp_path / "other"))
-    assert first.returncode == 0, first.stderr
-    kill_and_finish(home, killed, killed, hub_environment(hub, home))
+    environments = [hub_environment(hub, homes / name) for name in ("killed", "whole")]
+    kill_and_finish(homes, whole, killed, *environments)
     one, other = (headspan.load(tmp_path / f"{name}.nc") for name in ("a", "b"))
     assert one.data.identical(other.data)

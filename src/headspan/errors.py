@@ -7,6 +7,9 @@ always prints as a single line.
 
 from __future__ import annotations
 
+LONGEST = 2_000
+"""Characters of a message; a name out of a file can have thousands, and its middle is left out."""
+
 
 def one_line(text: object) -> str:
     """`text` with line breaks and other unprintable characters written as escapes."""
@@ -17,7 +20,8 @@ class HeadspanError(Exception):
     """Something headspan was asked to do cannot be done; the message says why and what to do instead."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(one_line(message))
+        line = one_line(message)
+        super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 4 :]}")
 
 
 class CheckpointError(HeadspanError):

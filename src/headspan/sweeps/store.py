@@ -140,7 +140,7 @@ class Store:
 
     def settings(self) -> Settings:
         """In which state weights were read for everything in this store."""
-        return Settings(**self.manifest()["settings"])
+        return checked(self.manifest()["settings"], Settings, "the settings in manifest.json", StoreError)
 
     def check_settings(self, settings: Settings) -> None:
         """Refuse to put results of another fold state or stack beside those that are there."""
@@ -209,7 +209,12 @@ def _older_manifest(record: Mapping[str, Any], parts: Path) -> dict[str, Any] | 
         "lenses": sorted(folder.name for folder in parts.glob("*") if folder.is_dir()),
         "failures": [],
     }
-    return {**filled, **record, "series": sources}
+    whole = {**filled, **record, "series": sources, "failures": []}
+    try:
+        checked(whole, Manifest, "manifest.json", StoreError)
+    except StoreError:
+        return None
+    return whole
 
 
 def join_series(known: Iterable[Series], asked: Iterable[Series]) -> list[Series]:

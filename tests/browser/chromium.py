@@ -73,7 +73,7 @@ class Watched:
 
 SETTLED = """() => headspan.figures.idle() && !headspan.figures.all.some((figure) => {
   const box = figure.getBoundingClientRect();
-  const near = box.bottom > 0 && box.top < innerHeight;
+  const near = box.bottom > 0 && box.top < innerHeight && figure.checkVisibility();
   return near && (headspan.figures.box(figure).dataset.drawn !== 'yes' || 'stale' in figure.dataset);
 })"""
 
@@ -107,6 +107,7 @@ def opened(
     watched.page.on("request", lambda request: _noted(watched, request.url, address))
     try:
         watched.page.goto(f"{address}#{fragment}" if fragment else address)
+        watched.page.evaluate("globalThis.headspanReady")
         yield watched
     finally:
         context.close()

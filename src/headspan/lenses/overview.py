@@ -112,7 +112,7 @@ def card_curves(results: Mapping[str, Result]) -> Iterator[Curve]:
     for result in results.values():
         for node, dataset, variable in _on_card(result):
             values = _first(dataset[variable.name])
-            if values.ndim != 2:
+            if values.ndim != 2 or values.dtype.kind in "OU":
                 continue
             axis = next(dim for dim in values.dims if dim in HEAD_DIMS)
             about = (variable.card, node.removesuffix("_head"))
@@ -121,6 +121,55 @@ def card_curves(results: Mapping[str, Result]) -> Iterator[Curve]:
             null = f"{variable.name}_null"
             if null in dataset and dataset[null].dims == dataset[variable.name].dims:
                 yield Curve(*about, _first(dataset[null]).transpose(axis, ...).values, *kind, is_null=True)
+
+
+@dataclass(frozen=True)
+class Map:
+    """A variable of every head with two more axes over a text, which a card draws as a map."""
+
+    lens: str
+    title: str
+    labels: tuple[str, ...]
+    values: np.ndarray
+    """[head, row, column], in [0, 1]."""
+    texts: tuple[str, ...]
+    words: tuple[int, ...] | None
+    """The word of every token; None where that is not known."""
+
+
+def card_maps(results: Mapping[str, Result]) -> Iterator[Map]:
+    """Maps of heads over the text that the model was run on."""
+    for result in results.values():
+        for _, dataset, variable in _on_card(result):
+            values = _first(dataset[variable.name])
+            if values.ndim == 3 and values.dims[0] == "head" and f"{values.dims[1]}_text" in dataset.coords:
+                row = str(values.dims[1])
+                texts = tuple(str(text) for text in dataset[f"{row}_text"].values)
+                words = tuple(map(int, dataset[f"{row}_word"].values)) if f"{row}_word" in dataset.coords else None
+                labels = tuple(str(label) for label in dataset["head"].values)
+                yield Map(result.lens.name, variable.card, labels, values.values, texts, words)
+
+
+def card_texts(results: Mapping[str, Result]) -> Iterator[tuple[str, dict[str, list[dict[str, Any]]]]]:
+    """Lists of tokens of heads, such as what a head writes: title, and by head the lists with their names."""
+    for result in results.values():
+        for _, dataset, variable in _on_card(result):
+            values = _first(dataset[variable.name])
+            if values.ndim in (2, 3) and values.dtype.kind in "OU" and values.dims[0] in HEAD_DIMS:
+                labels = [str(label) for label in dataset[values.dims[0]].values]
+                yield variable.card, dict(zip(labels, map(_token_lists, values), strict=True))
+
+
+def _token_lists(own: xr.DataArray) -> list[dict[str, Any]]:
+    """One head's lists of tokens: all of its last axis, one list for every place of the axis before."""
+    lists = own.expand_dims("list") if own.ndim == 1 else own
+    axis = lists.dims[0]
+    names = [str(name) for name in lists[axis].values] if axis in lists.coords else [""] * lists.shape[0]
+    found = [
+        {"name": name, "tokens": [str(token) for token in line.values if str(token)]}
+        for name, line in zip(names, lists, strict=True)
+    ]
+    return [one for one in found if one["tokens"]]
 
 
 def _on_card(result: Result) -> Iterator[tuple[str, xr.Dataset, Variable]]:

@@ -3,6 +3,7 @@
 from headspan.runtime.interventions.ablation import AblatedHeads, WithoutSubspace, head_space, mean_values
 from headspan.runtime.interventions.edits import Edits, Intervention, intervened
 from headspan.runtime.interventions.replacement import Reinitialized, SwappedHeads
+from headspan.runtime.interventions.scaling import ScaledHeads
 from headspan.runtime.interventions.spectral import HeadSpectra, ScaledLogits, SpectrumChange
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "HeadSpectra",
     "Intervention",
     "Reinitialized",
+    "ScaledHeads",
     "ScaledLogits",
     "SpectrumChange",
     "SwappedHeads",

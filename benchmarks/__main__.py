@@ -6,6 +6,7 @@ from benchmarks import (
     affinity,
     distributions,
     drift,
+    explorer,
     hub,
     interventions,
     lab,
@@ -34,6 +35,7 @@ BENCHMARKS = {
         lab,
         sweep,
         scale,
+        explorer,
     )
 }
 

@@ -83,7 +83,7 @@ def test_the_title_is_text(page: Watched) -> None:
 
 def test_classes_are_text_in_the_panel_and_in_legends(page: Watched) -> None:
     assert page.locator(".card .class").inner_text() == CLASS
-    assert page.locator(".legend .set-name").inner_text() == CLASS
+    assert page.locator(".wires-legend .set-name").inner_text() == CLASS
     assert CLASS in str(page.locator('[data-head="L0H1"][role=button]').get_attribute("aria-label"))
 
 

@@ -44,7 +44,7 @@ def opened_once(browser: Browser, demo_report: Path) -> Iterator[Watched]:
 @pytest.fixture
 def page(opened_once: Watched) -> Iterator[Watched]:
     """The page as if it had just been opened: loading it for every test would take minutes."""
-    opened_once.evaluate("document.activeElement?.blur(); scrollTo(0, 0)")
+    opened_once.evaluate("document.activeElement?.blur(); scrollTo(0, 0); document.body.click()")
     opened_once.look_at("")
     yield opened_once
     assert opened_once.complaints == []
@@ -273,7 +273,7 @@ def test_a_set_of_the_readers_own_is_colored_and_filtered_by(page: Watched) -> N
     page.fill("[aria-label='Heads of the set']", "L0H2, 1.5")
     page.press("[aria-label='Heads of the set']", "Enter")
     assert page.fragment() == "set=mine%3AL0H2,L1H5"
-    assert "mine" in page.locator(".legend").inner_text()
+    assert "mine" in page.locator(".wires-legend").inner_text()
     page.look_at("class=mine&set=mine:L0H2,L1H5")
     ends = {(arrow["src"], arrow["dst"]) for arrow in page.evaluate(ARROWS)}
     assert ends

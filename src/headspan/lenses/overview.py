@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from headspan.lenses.run import Opening
 
 HEAD_DIMS = ("head", "kv_head")
+TOKEN_DIMS = ("place", "token")
+"""Axes whose texts stand on one line of a card."""
+MOST_LINES = 4
+"""Of texts on a card."""
 
 
 @dataclass(frozen=True)
@@ -151,25 +155,27 @@ def card_maps(results: Mapping[str, Result]) -> Iterator[Map]:
 
 
 def card_texts(results: Mapping[str, Result]) -> Iterator[tuple[str, dict[str, list[dict[str, Any]]]]]:
-    """Lists of tokens of heads, such as what a head writes: title, and by head the lists with their names."""
+    """Texts of heads, such as the tokens that a head writes: title, and by head the first lines with their names."""
     for result in results.values():
         for _, dataset, variable in _on_card(result):
             values = _first(dataset[variable.name])
-            if values.ndim in (2, 3) and values.dtype.kind in "OU" and values.dims[0] in HEAD_DIMS:
+            if values.ndim > 1 and values.dtype.kind in "OU" and values.dims[0] in HEAD_DIMS:
                 labels = [str(label) for label in dataset[values.dims[0]].values]
-                yield variable.card, dict(zip(labels, map(_token_lists, values), strict=True))
+                yield variable.card, dict(zip(labels, map(_text_lines, values), strict=True))
 
 
-def _token_lists(own: xr.DataArray) -> list[dict[str, Any]]:
-    """One head's lists of tokens: all of its last axis, one list for every place of the axis before."""
-    lists = own.expand_dims("list") if own.ndim == 1 else own
-    axis = lists.dims[0]
-    names = [str(name) for name in lists[axis].values] if axis in lists.coords else [""] * lists.shape[0]
-    found = [
-        {"name": name, "tokens": [str(token) for token in line.values if str(token)]}
-        for name, line in zip(names, lists, strict=True)
-    ]
-    return [one for one in found if one["tokens"]]
+def _text_lines(own: xr.DataArray) -> list[dict[str, Any]]:
+    """One head's texts: along an axis of tokens they stand on one line, along any other on a line each."""
+    lines: dict[str, list[str]] = {}
+    for place, text in np.ndenumerate(own.values):
+        named = [
+            str(own[axis].values[at]) if axis in own.coords else str(at + 1)
+            for axis, at in zip(own.dims, place, strict=True)
+            if axis not in TOKEN_DIMS
+        ]
+        if str(text):
+            lines.setdefault(" ".join(named), []).append(str(text))
+    return [{"name": name, "tokens": texts} for name, texts in list(lines.items())[:MOST_LINES]]
 
 
 def _on_card(result: Result) -> Iterator[tuple[str, xr.Dataset, Variable]]:

@@ -31,7 +31,7 @@ headspan.controls = (() => {
     }}, make("summary", {}, name), body);
     return {element: found, body};
   }
-  headspan.root.addEventListener("click", (event) => {
+  document.addEventListener("click", (event) => {
     for (const open of headspan.root.querySelectorAll("details.menu[open]")) if (!open.contains(event.target)) open.open = false;
   });
 

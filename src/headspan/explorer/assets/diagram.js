@@ -26,7 +26,8 @@ headspan.diagram = (() => {
       "aria-description": "Arrow keys go from head to head, Enter goes to the card"}, axis, ties, edgeLayer, nodeLayer);
     const tip = make("div", {class: "tip", role: "status", hidden: true});
     box.replaceChildren(picture, tip);
-    let drawn = {nodes: new Map(), edges: []}, metric = null, hovered = null;
+    const curves = new WeakMap();
+    let drawn = {nodes: new Map(), edges: [], key: ""}, metric = null, hovered = null;
 
     /* Many lines are drawn thinner and paler, so that the strong ones can be followed. */
     function lineOf(edge, low, high, own, view, crowd) {
@@ -34,6 +35,18 @@ headspan.diagram = (() => {
       const [width, opacity] = LINES[edge.tier].map(([least, most]) => least + strength * (most - least));
       if (own) return {width, opacity: Math.min(1, opacity + 0.2)};
       return view.head ? {width, opacity: FAINT} : {width: width * (0.5 + crowd / 2), opacity: opacity * (edge.tier === "strong" ? 0.7 + 0.3 * crowd : crowd)};
+    }
+
+    /* An arrow's curve for the places that nodes have now; found once, whatever is chosen. */
+    function curveOf(edge, place, width) {
+      const key = `${drawn.key} ${width.toFixed(1)}`;
+      if (!curves.has(edge)) curves.set(edge, new Map());
+      const own = curves.get(edge);
+      if (!own.has(key)) {
+        if (own.size > 3) own.clear();
+        own.set(key, headspan.layout.arrow(drawn.nodes.get(edge.src), drawn.nodes.get(edge.dst), place, width));
+      }
+      return own.get(key);
     }
 
     function drawEdges(view, list, path) {
@@ -52,7 +65,7 @@ headspan.diagram = (() => {
       drawn.edges = shown.map(({edge, own}, i) => {
         const {width, opacity} = lineOf(edge, low, high, own, looked, crowd);
         const place = Math.max(0, headspan.pairs.pairings.indexOf(edge.pairing));
-        const curve = headspan.layout.arrow(drawn.nodes.get(edge.src), drawn.nodes.get(edge.dst), place, width);
+        const curve = curveOf(edge, place, width);
         const element = paths[i] ?? edgeLayer.appendChild(svg("path"));
         element.setAttribute("class", `edge ${edge.words ? "more" : edge.pairing}`);
         element.setAttribute("d", curve.d);
@@ -83,7 +96,7 @@ headspan.diagram = (() => {
       hide();
       const width = Math.max(280, box.clientWidth);
       const {nodes, height, layers} = headspan.layout.places(view, width, room);
-      drawn = {nodes, edges: []};
+      drawn = {nodes, edges: [], key: `${width} ${height} ${view.layers} ${view.kinds}`};
       picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
       picture.setAttribute("height", height);
       picture.setAttribute("width", width);
@@ -157,7 +170,11 @@ headspan.diagram = (() => {
     picture.addEventListener("pointermove", moved);
     picture.addEventListener("pointerleave", hide);
     picture.addEventListener("click", clicked);
-    return {show, element: picture, drawn: () => drawn};
+    const clear = () => {
+      edgeLayer.replaceChildren();
+      nodeLayer.replaceChildren();
+    };
+    return {show, clear, element: picture, drawn: () => drawn};
   }
 
   return {build};

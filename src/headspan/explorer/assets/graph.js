@@ -66,7 +66,19 @@ headspan.graph = (() => {
   }
 
   /* The edges of a diagram, weakest first, and how many were left out because there are too many to draw. */
+  const kept = new Map();
   function edges(view, metric = view.metric) {
+    // Choosing a head changes what is in front, not what is there, unless only its own pairs are asked for.
+    const {head, with: other, at, path: way, ...rest} = view;
+    const key = JSON.stringify([metric, rest, view.way === "both" ? null : head]);
+    if (!kept.has(key)) {
+      if (kept.size > 12) kept.clear();
+      kept.set(key, found(view, metric));
+    }
+    return kept.get(key);
+  }
+
+  function found(view, metric) {
     if (!headspan.pairs) return {edges: [], left: 0};
     const most = headspan.pairs.graphNull ? MOST : WITHOUT_TIERS * Math.max(1, view.pairings.length) / 3;
     const rows = headspan.pairs.strongestRows(view, Infinity, wanted(view, metric), metric);

@@ -86,6 +86,10 @@ headspan.pairs = (() => {
   /* How many pairs of each tier the filters leave; of a page with the strongest pairs alone, those of the model where only
      pairings are filtered. */
   function tally(view, metric = view.metric) {
+    const key = `tally ${JSON.stringify([metric, view.metric, view.pairings, view.layers, view.min, view.q])}`;
+    return once(key, () => counted(view, metric));
+  }
+  function counted(view, metric) {
     const found = {"strong": 0, "stands out": 0, "background": 0, "": 0}, plainView = view.min === null && view.q === null
       && view.layers.join() === [headspan.record.heads.layers[0], headspan.record.heads.layers.at(-1)].join();
     if (!about.whole && plainView && about.counts?.[metric]) {

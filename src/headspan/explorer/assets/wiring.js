@@ -53,7 +53,7 @@ headspan.wiring = (() => {
   const note = make("p", {class: "count", role: "status"});
   const boxes = [make("div", {class: "canvas"}), make("div", {class: "canvas", hidden: true})];
   const captions = boxes.map(() => make("p", {class: "canvas-title", hidden: true}));
-  const legend = make("p", {class: "legend"});
+  const legend = make("p", {class: "wires-legend"});
   area.append(make("div", {class: "controls"}, about.graph_null ? tiers.map((each) => each.element) : [],
     about.graph_null ? q.element : null, score.element, wayGroup,
     kinds.map((each) => each.element), setsMenu.element, pathMenu.element, saveMenu.element),
@@ -122,6 +122,7 @@ headspan.wiring = (() => {
       each.textContent = upper(headspan.words.metricNames[metrics[i]] ?? "");
     });
     area.classList.toggle("beside", metrics.length > 1);
+    if (metrics.length < 2) diagrams[1].clear();
     metrics.forEach((metric, i) => diagrams[i].show(view, metric, shown[i].edges, i ? [] : path, height));
     note.replaceChildren(...sentence(view, shown[0].left, shown[0].edges));
     showPath(view, path);

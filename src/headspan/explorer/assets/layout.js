@@ -6,11 +6,12 @@ headspan.layout = (() => {
   const {layers, heads, kv_heads: kvHeads} = headspan.record.heads;
   const {grouped} = headspan.labels;
 
-  /* A label that fits: in full, the number of the head alone, or nothing. */
-  function fitting(label, width) {
-    const number = /[HK]\d+$/.exec(label)?.[0];
-    return [label, number, number?.slice(1)].find((text) => text && text.length * LETTER + 4 <= width) ?? "";
-  }
+  /* How heads are labeled where nodes are so wide, the longest as well as the shortest: in full, the head's number with its
+     letter, the number alone, or not at all. */
+  const forms = [(label) => label, (label) => /[HK]\d+$/.exec(label)[0], (label) => /\d+$/.exec(label)[0], () => ""];
+  const longest = `L${layers[layers.length - 1]}H${heads - 1}`;
+  const fits = (text, width) => text.length * LETTER + 4 <= width;
+  const form = (width) => forms.find((each) => fits(each(longest), width));
 
   /* Nodes by name with their boxes, for a view and a room; `height` is what the diagram needs. */
   function places(view, width, room) {
@@ -24,9 +25,9 @@ headspan.layout = (() => {
     const height = TOP + BOTTOM + pitch.y * count;
     const size = {w: Math.min(46, pitch.x * 0.88), h: Math.min(22, pitch.y * (grouped ? 0.4 : 0.72))};
     const up = (row) => height - BOTTOM - pitch.y * (row + 0.5);
-    const found = new Map();
+    const found = new Map(), labeled = form(size.w);
     const put = (id, x, y, w = size.w, h = size.h, kind = "head", text = id) =>
-      found.set(id, {id, x, y, w, h, kind, text: fitting(text, w)});
+      found.set(id, {id, x, y, w, h, kind, text: kind === "head" || kind === "kv" ? labeled(id) : fits(text, w) ? text : ""});
     const across = (head) => LEFT + pitch.x * (head + 0.5);
     shown.forEach((layer, place) => {
       const y = up(place + rows[1]) - (grouped ? pitch.y * 0.2 : 0);

@@ -1,7 +1,7 @@
 """The report as a reader meets it, measured in chromium: how soon it paints, how soon it answers, how large it is.
 
-- GPT-2's attention (144 heads): size; first contentful paint; from opening to the first click answered; from a click on a
-  node to its card and diagram; from a filter to the diagram; the longest task while scrolling. Times are those of the
+- GPT-2's attention (144 heads): size; first contentful paint; from opening to the first click answered; from a click on
+  a node to its card and diagram; from a filter to the diagram; the longest task while scrolling. Times are those of the
   browser's own clock and end with the frame after the change.
 - A page of 1,024 heads with 2,000 edges drawn: size, and the longest task of a click and of a filter.
 - Processor time of `headspan report` on GPT-2's attention.

@@ -136,7 +136,7 @@ def test_the_tooltip_does_not_cover_what_it_is_about(page: Watched) -> None:
 
 def test_labels_fit_their_nodes(page: Watched) -> None:
     wide = page.evaluate("""() => [...document.querySelectorAll('.node')].filter((node) => {
-      const [box, text] = [node.querySelector('rect'), node.querySelector('text')].map((each) => each?.getBoundingClientRect());
+      const [box, text] = ['rect', 'text'].map((part) => node.querySelector(part)?.getBoundingClientRect());
       return text && (text.width > box.width || text.height > box.height + 4);
     }).map((node) => node.dataset.head)""")
     assert wide == []
@@ -207,8 +207,7 @@ def test_a_head_named_in_a_finding_is_a_link(page: Watched) -> None:
 
 
 def test_filters_act_on_the_wiring_and_on_other_figures(page: Watched) -> None:
-    standing = [edge for edge in page.evaluate(ARROWS)]
-    assert len(standing) > 60
+    assert len(page.evaluate(ARROWS)) > 60
     page.locator("[data-pairing=OK]").click()
     assert {arrow["pairing"] for arrow in page.evaluate(ARROWS)} == {"OQ", "OV"}
     assert page.fragment() == "pairing=OQ,OV"
@@ -281,7 +280,9 @@ def test_a_set_of_the_readers_own_is_colored_and_filtered_by(page: Watched) -> N
 
 
 def test_an_address_restores_the_view(browser: Browser, demo_report: Path) -> None:
-    fragment = "at=chapter-spectra&head=L0H3&with=L1H6&pairing=OK&metric=composition_score&min=0.1&q=0.05&way=out&pin=L0H3"
+    fragment = (
+        "at=chapter-spectra&head=L0H3&with=L1H6&pairing=OK&metric=composition_score&min=0.1&q=0.05&way=out&pin=L0H3"
+    )
     with opened(browser, demo_report, fragment) as page:
         page.settle()
         assert chosen(page) == "L0H3"
@@ -405,7 +406,9 @@ def test_exactly_what_is_drawn_is_saved(page: Watched) -> None:
     spaces = {"g": "http://graphml.graphdrawing.org/xmlns"}
     assert {(edge.get("source"), edge.get("target")) for edge in graph.findall(".//g:edge", spaces)} == drawn
     picture = ElementTree.fromstring(save(page, clicked("[data-save=svg]")))
-    names = {path.get("data-edge") for path in picture.iter("{http://www.w3.org/2000/svg}path") if path.get("data-edge")}
+    names = {
+        path.get("data-edge") for path in picture.iter("{http://www.w3.org/2000/svg}path") if path.get("data-edge")
+    }
     assert names == {f"{src}-{dst}-OK" for src, dst in drawn}
     with page.expect_download() as waiting:
         page.evaluate(clicked("[data-save=png]"))

@@ -87,7 +87,7 @@ def test_an_ablated_head_changes_the_text_and_the_patterns(cell: Watched) -> Non
     cell.fill(".search", "L0H3")
     cell.press(".search", "Enter")
     cell.locator(".card button", has_text="Ablate").click()
-    cell.wait_for_function("document.querySelector('.texts').textContent.includes('L0H3 × 0')")
+    cell.wait_for_function("document.querySelector('.texts').textContent.includes('L0H3 \\u00d7 0')")
     cell.fill(".search", "L1H6")
     cell.press(".search", "Enter")
     cell.locator(".card .tokens span").nth(8).hover()

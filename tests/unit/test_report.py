@@ -17,8 +17,8 @@ from plotly.offline import get_plotlyjs
 import headspan
 from headspan.errors import ArgumentError, DegenerateSubspace, HeadspanError, TimeLimit
 from headspan.explorer import reports
-from headspan.explorer.figure_block import figure_blocks
 from headspan.explorer.component import FILES, component_source
+from headspan.explorer.figure_block import figure_blocks
 from headspan.explorer.findings_section import NOTHING, SHOWN, finding_block, findings_list, skipped_line, top_findings
 from headspan.explorer.html import asset, element, linked_text
 from headspan.explorer.reports import Settings, write_report
@@ -101,7 +101,11 @@ def test_every_lens_that_applies_has_a_section_that_unfolds(demo_html: str) -> N
 
 
 def test_a_finding_is_told_once(demo_html: str) -> None:
-    top = [found.text for found in page_elements(demo_html.split('class="ranked"')[1].split("</ol>")[0]) if found.tag == "li"]
+    top = [
+        found.text
+        for found in page_elements(demo_html.split('class="ranked"')[1].split("</ol>")[0])
+        if found.tag == "li"
+    ]
     assert 3 <= len(top) <= SHOWN
     for finding in headspan.affinity("demo").findings:
         assert demo_html.count(str(linked_text(finding.statement))) == 1
@@ -171,7 +175,13 @@ def test_only_what_is_significant_stands_at_the_top() -> None:
 
 
 def test_what_was_skipped_is_one_line() -> None:
-    reasons = {"attention": "no W_E", "detect": "no W_E", "positions": "rotary", "validate": "takes minutes", "ranks": None}
+    reasons = {
+        "attention": "no W_E",
+        "detect": "no W_E",
+        "positions": "rotary",
+        "validate": "takes minutes",
+        "ranks": None,
+    }
     line = skipped_line(reasons)
     assert "Skipped 3 analyses: attention, detect (no W_E); 1 for other reasons." in str(line)
     assert skipped_line({"ranks": None, "validate": "takes minutes"}) is None

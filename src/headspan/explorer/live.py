@@ -1,7 +1,7 @@
 """What Python answers while a notebook looks at a model: a prompt, heads scaled or ablated, one pair of heads.
 
-Which lenses answer, their records say: a prompt is answered by those that run the model on a prompt and have a map for a
-head's card, a pair by those whose function takes `src` and `dst`.
+Which lenses answer, their records say: a prompt is answered by those that run the model on a prompt and have a map for
+a head's card, a pair by those whose function takes `src` and `dst`.
 """
 
 from __future__ import annotations

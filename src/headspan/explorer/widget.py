@@ -138,4 +138,8 @@ def explore(
 
 def trait_values(record: Payload, archive: Archive) -> dict[str, Any]:
     """The traits that hand a payload to the browser."""
-    return {"payload": json.dumps(record, allow_nan=False), "index": json.dumps(archive.index), "archive": archive.packed}
+    return {
+        "payload": json.dumps(record, allow_nan=False),
+        "index": json.dumps(archive.index),
+        "archive": archive.packed,
+    }

@@ -36,8 +36,8 @@ headspan.card = (() => {
   }
 
   function wiring(label, view) {
-    if (!headspan.pairs) return [];
-    const {kv} = headspan.labels.read(label);
+    const {kv, kind} = headspan.labels.read(label);
+    if (!headspan.pairs || (kind !== "head" && kind !== "kv")) return [];
     const into = headspan.pairs.strongest(view, SHOWN, headspan.pairs.into(headspan.labels.ends(label)));
     const outOf = kv ? [] : headspan.pairs.strongest(view, SHOWN, headspan.pairs.outOf(label));
     const most = Math.max(...[...into, ...outOf].map((edge) => edge.score), 0) || 1;
@@ -45,6 +45,18 @@ headspan.card = (() => {
     const note = `${headspan.words.upper(headspan.words.metricNames[view.metric])}; the tick is the expected value, q the false-discovery rate (${first}).`;
     return [partners("Reads from", into, "src", most), kv ? null : partners("Writes to", outOf, "dst", most),
       make("p", {class: "quiet"}, note, headspan.pairs.whole ? "" : " Among the strongest pairs only, which this page carries.")];
+  }
+
+  /* Embeddings, MLPs and logits that a head reads from and writes to, and the partners of these nodes. */
+  function more(label) {
+    const into = headspan.graph.moreRows(SHOWN, (edge) => headspan.labels.ends(label).includes(edge.dst));
+    const outOf = headspan.graph.moreRows(SHOWN, (edge) => edge.src === label);
+    const isHead = headspan.labels.all.includes(label) || headspan.labels.kvs.includes(label);
+    const most = Math.max(...[...into, ...outOf].map((edge) => edge.score), 0) || 1;
+    const also = isHead ? "Also r" : "R", alsoWrites = isHead ? "Also w" : "W";
+    return [into.length ? partners(`${also}eads from`, into, "src", most) : null,
+      outOf.length ? partners(`${alsoWrites}rites to`, outOf, "dst", most) : null,
+      into.length + outOf.length ? make("p", {class: "quiet"}, `${headspan.words.upper(record.more.words)}; the tick is the expected value.`) : null];
   }
 
   function pairPart(label, other, view) {
@@ -145,7 +157,7 @@ headspan.card = (() => {
     card.replaceChildren(header(label, view), sentence(label), relatives(label) ?? "",
       headspan.live?.head(label) ?? "", pairPart(label, view.with, view) ?? "",
       ...maps.map(([map, found]) => part(map.title, found)), ...texts(label).filter(Boolean),
-      ...wiring(label, view).filter(Boolean), ...facts(label), ...curves);
+      ...wiring(label, view).filter(Boolean), ...more(label).filter(Boolean), ...facts(label), ...curves);
     if (view.head !== previous) card.scrollTop = 0;
     previous = view.head;
   }

@@ -32,7 +32,8 @@ headspan.diagram = (() => {
     /* Many lines are drawn thinner and paler, so that the strong ones can be followed. */
     function lineOf(edge, low, high, own, view, crowd) {
       const strength = edge.words ? 0.5 : high > low ? (edge.score - low) / (high - low) : 1;
-      const [width, opacity] = LINES[edge.tier].map(([least, most]) => least + strength * (most - least));
+      // Where only a rotation is known as null, an edge is drawn lightly: anisotropy alone exceeds that.
+      const [width, opacity] = LINES[edge.words && !edge.tier ? "background" : edge.tier].map(([least, most]) => least + strength * (most - least));
       if (own) return {width, opacity: Math.min(1, opacity + 0.2)};
       return view.head ? {width, opacity: FAINT} : {width: width * (0.5 + crowd / 2), opacity: opacity * (edge.tier === "strong" ? 0.7 + 0.3 * crowd : crowd)};
     }

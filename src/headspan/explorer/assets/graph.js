@@ -43,26 +43,31 @@ headspan.graph = (() => {
     };
   }
 
-  /* Edges that begin or end at nodes besides heads, of the kinds that are shown. */
-  function moreEdges(view) {
+  /* Edges that begin or end at nodes besides heads, strongest first, of those that `wanted` takes. */
+  function moreRows(most, wanted) {
     const about = headspan.record.more;
-    if (!about || !view.kinds.length) return [];
+    if (!about) return [];
     const column = (name) => headspan.tables.column(about.table, name);
     const [src, dst, relation, tier, score, expected, p, q] = ["src", "dst", "relation", "tier", "score", "expected", "p", "q"].map(column);
-    const [fromKind, toKind] = [kindShown(view, src), kindShown(view, dst)];
-    const tiers = new Set([...view.tiers.map((name) => TIERS[name]), ""]), found = [];
-    const inside = (label) => {
-      const {layer} = headspan.labels.read(label) ?? {layer: null};
-      return layer === null || (view.layers[0] <= layer && layer <= view.layers[1]);
-    };
-    for (let i = 0; i < headspan.tables.table(about.table).length && found.length < MORE; i++) {
-      if (!fromKind[src.codes[i]] || !toKind[dst.codes[i]] || !tiers.has(tier.at(i) ?? "") || !inside(src.at(i)) || !inside(dst.at(i))) continue;
-      if (view.q !== null && !(q?.at(i) <= view.q)) continue;
-      found.push({row: -1 - i, src: src.at(i), dst: dst.at(i), pairing: relation.at(i), score: score.at(i), expected: expected?.at(i) ?? NaN,
-        q: q?.at(i) ?? NaN, tier: tier.at(i) ?? "", words: about.words,
-        nulls: [{name: "peers", expected: expected?.at(i) ?? NaN, p: p?.at(i) ?? NaN, q: q?.at(i) ?? NaN}]});
+    const value = (from, i) => from?.at(i) ?? NaN, found = [];
+    for (let i = 0; i < headspan.tables.table(about.table).length && found.length < most; i++) {
+      const edge = {row: -1 - i, src: src.at(i), dst: dst.at(i), pairing: relation.at(i), score: score.at(i), expected: value(expected, i),
+        q: value(q, i), tier: tier.at(i) ?? "", words: about.words,
+        nulls: [{name: "expected", expected: value(expected, i), p: value(p, i), q: value(q, i)}]};
+      if (wanted(edge)) found.push(edge);
     }
     return found;
+  }
+
+  function moreEdges(view) {
+    if (!view.kinds.length) return [];
+    const tiers = new Set([...view.tiers.map((name) => TIERS[name]), ""]);
+    const shown = (label) => {
+      const {kind, layer} = headspan.labels.read(label) ?? {};
+      const isHead = kind === "head" || kind === "kv";
+      return (isHead || view.kinds.includes(kind)) && (layer === null || (view.layers[0] <= layer && layer <= view.layers[1]));
+    };
+    return moreRows(MORE, (edge) => tiers.has(edge.tier) && shown(edge.src) && shown(edge.dst) && (view.q === null || edge.q <= view.q));
   }
 
   /* The edges of a diagram, weakest first, and how many were left out because there are too many to draw. */
@@ -107,5 +112,5 @@ headspan.graph = (() => {
     return found;
   }
 
-  return {edges, path};
+  return {edges, path, moreRows};
 })();

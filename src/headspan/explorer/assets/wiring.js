@@ -29,7 +29,7 @@ headspan.wiring = (() => {
     onchange: () => headspan.state.set({way: key})}));
   const wayGroup = make("span", {class: "group ways", role: "group", "aria-label": "Pairs of the chosen head"}, way.map((each) => each.element));
   const kinds = [...new Set(headspan.labels.others.map((node) => node.kind))].map((kind) => chip("checkbox", "kind",
-    upper(kind), {mark: kind, checked: (view) => view.kinds.includes(kind), onchange: () => {
+    kind === "mlp" ? "MLP" : upper(kind), {mark: kind, checked: (view) => view.kinds.includes(kind), onchange: () => {
       const {kinds: before} = headspan.state.get();
       headspan.state.set({kinds: before.includes(kind) ? before.filter((each) => each !== kind) : [...before, kind]});
     }}));

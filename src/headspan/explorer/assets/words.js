@@ -17,7 +17,7 @@ headspan.words = (() => {
   const count = (value) => value.toLocaleString("en");
   const upper = (text) => text.charAt(0).toUpperCase() + text.slice(1);
   const nullNames = {"two-way": "two-way null", reverse: "reverse-order null", haar: "random subspaces"};
-  const against = (null_) => `${nullNames[null_.name] ?? null_.name}: expected ${number(null_.expected)}, ${p(null_.p)}`;
+  const against = (null_) => null_.name === "expected" ? `Expected ${number(null_.expected)}, ${p(null_.p)}` : `${nullNames[null_.name] ?? null_.name}: expected ${number(null_.expected)}, ${p(null_.p)}`;
 
   /* What the pointer is told about a pair, line by line. */
   const pair = (edge, metric) => [`${edge.src} → ${edge.dst} (${edge.pairing}${edge.tier && `, ${edge.tier}`})`,

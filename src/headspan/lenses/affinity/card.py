@@ -5,10 +5,11 @@ from __future__ import annotations
 import pandas as pd
 
 from headspan.lenses.affinity.schema import KERNEL
-from headspan.lenses.affinity.wiring import BACKGROUND, composing_pairings, edges, graph_null, metrics_of
+from headspan.lenses.affinity.wiring import composing_pairings, edges, graph_null, metrics_of
 from headspan.result import Result
 
 READ = {"Q": "queries", "K": "keys", "V": "values"}
+STANDING = ("strong", "stands out")
 NONE = "has no pair that stands out"
 
 
@@ -20,7 +21,7 @@ def phrases(result: Result) -> dict[str, str]:
         return {}
     tables = [edges(result, pairing).assign(pairing=pairing) for pairing in used]
     every = pd.concat(tables, ignore_index=True)
-    standing = every[every["tier"] != BACKGROUND].sort_values(f"z_{null}", ascending=False, kind="stable")
+    standing = every[every["tier"].isin(STANDING)].sort_values(f"z_{null}", ascending=False, kind="stable")
     found = {str(label): NONE for side in ("src", "dst") for label in every[side].unique()}
     partners = {side: standing.drop_duplicates(side).set_index(side) for side in ("src", "dst")}
     counts = standing["src"].value_counts().add(standing["dst"].value_counts(), fill_value=0)

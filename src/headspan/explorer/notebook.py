@@ -43,8 +43,9 @@ class ExplorerWidget(anywidget.AnyWidget):
 
     def _asked(self, widget: Any, message: dict[str, Any], buffers: list[bytes]) -> None:
         question = message.get("question") or {}
+        packed: list[bytes] = []
         if question.get("ask") == "layers":
-            answer, packed = self._layers(question), []
+            answer = self._layers(question)
         else:
             answer, packed = self.exploration.answer(question)
         self.send({"number": message.get("number"), "answer": answer}, buffers=packed)

@@ -93,7 +93,8 @@ class Exploration:
                 told = {"maps": found.maps, "before": found.before, "after": found.after, "index": archive.index}
                 return told, [archive.packed]
             if question.get("ask") == "pair":
-                return {"lines": on_pair(self.model, *map(str, question["heads"]), stack=self.stack)}, []
+                first, second = map(str, question["heads"])
+                return {"lines": on_pair(self.model, first, second, self.stack)}, []
             return {"problem": f"{question.get('ask')!r} is not a question that is known here"}, []
         except (HeadspanError, TypeError, ValueError, KeyError) as problem:
             return {"problem": str(problem)}, []

@@ -7,6 +7,7 @@ from benchmarks import (
     channels,
     distributions,
     drift,
+    explorer,
     gguf_files,
     hub,
     interventions,
@@ -44,6 +45,7 @@ BENCHMARKS = {
         lab,
         sweep,
         scale,
+        explorer,
     )
 }
 

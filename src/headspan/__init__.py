@@ -18,6 +18,7 @@ VERBS = {
     "load": "headspan.lenses.files:load",
     "table": "headspan.lenses.overview:table",
     "report": "headspan.explorer.reports:report",
+    "explore": "headspan.explorer.widget:explore",
     "sweep": "headspan.sweeps:sweep",
     "synthetic": "headspan.checkpoint.synthetic:synthetic",
     "register_family": "headspan.checkpoint.families:register",

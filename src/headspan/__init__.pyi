@@ -6,6 +6,7 @@ from headspan.checkpoint.families import register as register_family
 from headspan.checkpoint.synthetic import synthetic as synthetic
 from headspan.errors import HeadspanError as HeadspanError
 from headspan.explorer.reports import report as report
+from headspan.explorer.widget import explore as explore
 from headspan.heads import Heads as Heads
 from headspan.lenses.affinity import affinity as affinity
 from headspan.lenses.attention import attention as attention

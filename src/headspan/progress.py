@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
+from time import monotonic
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -42,6 +43,25 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class Countdown:
+    """Lines of a log that say which step begins, of how many, and about how long the rest will take.
+
+    >>> countdown = Countdown(2)
+    >>> countdown.line("Spectra")
+    '1/2 Spectra ...'
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total, self.begun, self.start = total, 0, monotonic()
+
+    def line(self, name: str) -> str:
+        """The line of the step that begins now; the time left is that of the steps before, on average."""
+        passed = monotonic() - self.start
+        left = f" (about {duration(passed / self.begun * (self.total - self.begun))} left)" if self.begun else ""
+        self.begun += 1
+        return f"{self.begun}/{self.total} {name} ...{left}"
 
 
 _OPEN: ContextVar[Step | None] = ContextVar("_OPEN", default=None)

@@ -21,8 +21,9 @@ ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-dev-shm-usage",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
 )
+NO_HOST = "--host-resolver-rules=MAP * ~NOTFOUND"
+LOOPBACK_ALONE = f"{NO_HOST} , EXCLUDE 127.0.0.1"
 
 
 def browser_path() -> str:
@@ -34,11 +35,11 @@ def browser_path() -> str:
 
 
 @contextmanager
-def running_browser() -> Iterator[Browser]:
-    """Chromium, until the block ends."""
+def running_browser(hosts: str = NO_HOST) -> Iterator[Browser]:
+    """Chromium, until the block ends; it finds no host, or this machine alone."""
     path = browser_path()
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS, hosts])
         yield browser
         browser.close()
 
@@ -73,7 +74,7 @@ class Watched:
 
 SETTLED = """() => headspan.figures.idle() && !headspan.figures.all.some((figure) => {
   const box = figure.getBoundingClientRect();
-  const near = box.bottom > 0 && box.top < innerHeight;
+  const near = box.bottom > 0 && box.top < innerHeight && figure.checkVisibility();
   return near && (headspan.figures.box(figure).dataset.drawn !== 'yes' || 'stale' in figure.dataset);
 })"""
 
@@ -107,6 +108,7 @@ def opened(
     watched.page.on("request", lambda request: _noted(watched, request.url, address))
     try:
         watched.page.goto(f"{address}#{fragment}" if fragment else address)
+        watched.page.evaluate("globalThis.headspanReady")
         yield watched
     finally:
         context.close()

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headspan.explorer.assembly import Front, LensPart, report_page
-from headspan.explorer.html import element, section
-from headspan.explorer.record import HeadGrid
+from headspan.explorer.payload import HeadGrid
 from headspan.finding import Finding
 from headspan.heads.classes import HeadClasses
 from headspan.result import Result
@@ -28,7 +27,6 @@ def write_page(
     front = Front(
         title=title,
         subtitle=f"{len(grid.layers)} layers of {grid.n_heads} heads",
-        model=section("model", "What this model is", element("p", title)),
         grid=grid,
         provenance={"model": title},
         classes=classes,

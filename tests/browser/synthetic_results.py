@@ -16,6 +16,7 @@ from headspan.lenses.run import joined
 from headspan.result import Result
 
 EXPECTED = 2.0
+MASSES = ("previous_mass", "first_mass", "self_mass")
 
 
 def made_result(name: str, nodes: Mapping[str, xr.Dataset], n_heads: int, n_kv_heads: int, **attrs: Any) -> Result:
@@ -117,7 +118,12 @@ def attention_of(texts: list[str], n_layers: int, n_heads: int, seed: int = 0) -
     maps = np.tril(rng.uniform(0.1, 1.0, (n_layers, n, n)))
     named = np.array(texts, dtype=object)
     grid = xr.Dataset(
-        dict.fromkeys(("mean_map", "write_map"), (("layer", "query", "key"), maps)),
+        {
+            **dict.fromkeys(("mean_map", "write_map"), (("layer", "query", "key"), maps)),
+            "pattern": (("layer", "head", "query", "key"), np.stack([maps] * n_heads, axis=1)),
+            "relative_entropy": (("layer", "head"), np.full((n_layers, n_heads), 0.5)),
+            **{name: (("layer", "head"), np.zeros((n_layers, n_heads))) for name in MASSES},
+        },
         coords={"layer": np.arange(n_layers), "query_text": ("query", named), "key_text": ("key", named)},
     )
     return made_result("attention", {"": grid}, n_heads, n_heads, causal=1, n_tokens=1, level="token")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from headspan.explorer.record import HeadGrid
+from headspan.explorer.payload import HeadGrid
 from headspan.finding import Finding
 from headspan.heads.classes import HeadClasses
 from tests.browser.chromium import Watched, opened
@@ -64,7 +64,7 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(browser: Browser, hostile_report: Path) -> Iterator[Watched]:
     with opened(browser, hostile_report, "head=L0H1") as page:
-        page.evaluate("async () => { for (const figure of headspan.figures.all) await headspan.figures.draw(figure); }")
+        page.evaluate("headspan.figures.drawAll()")
         yield page
 
 
@@ -82,8 +82,9 @@ def test_the_title_is_text(page: Watched) -> None:
 
 
 def test_classes_are_text_in_the_panel_and_in_legends(page: Watched) -> None:
-    assert page.locator("#panel .class").inner_text() == CLASS
-    assert CLASS in page.locator("#affinity-wiring-diagram g.legend2 text").all_text_contents()
+    assert page.locator(".card .class").inner_text() == CLASS
+    assert page.locator(".wires-legend .set-name").inner_text() == CLASS
+    assert CLASS in str(page.locator('[data-head="L0H1"][role=button]').get_attribute("aria-label"))
 
 
 def test_tokens_are_text_in_figures(page: Watched) -> None:
@@ -91,9 +92,15 @@ def test_tokens_are_text_in_figures(page: Watched) -> None:
     assert ticks == SHOWN
 
 
+def test_tokens_are_text_on_the_card(page: Watched) -> None:
+    assert page.locator(".card .tokens span").all_text_contents() == SHOWN
+
+
 def test_tokens_are_text_in_files(page: Watched) -> None:
     with page.expect_download() as waiting:
         page.locator("#attention-attention-map .figure-head button").click()
     text = Path(waiting.value.path()).read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    assert {row["text"] for row in rows} == {f"{query} {key}" for query in SHOWN for key in SHOWN}
+    # A spreadsheet would take what begins with = for a formula.
+    texts = {f"{query} {key}" for query in SHOWN for key in SHOWN}
+    assert {row["text"] for row in rows} == {f"'{text}" if text.startswith("=") else text for text in texts}

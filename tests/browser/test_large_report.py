@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from headspan.explorer.page_tables import pair_table
-from headspan.explorer.record import STRONGEST_PAIRS, HeadGrid
+from headspan.explorer.payload import STRONGEST_PAIRS, HeadGrid
 from headspan.lenses.affinity.wiring import edges
 from headspan.result import Result
 from tests.browser.chromium import Watched, opened
@@ -61,23 +61,23 @@ def test_the_page_is_small_enough(large_report: Path) -> None:
 def test_the_first_interaction_takes_little_work(page: Watched) -> None:
     page.wait_for_function("headspan.figures.idle()")
     meter = Meter(page)
-    page.look_at("at=affinity-wiring-diagram&head=L10K3")
-    assert page.locator("#panel-title").inner_text() == "L10K3"
-    assert page.locator("#affinity-wiring-diagram .plot[data-drawn=yes]").count() == 1
+    page.look_at("head=L10K3")
+    assert page.locator("[data-card=L10K3]").count() == 1
+    assert page.locator(".node[data-head]").count() == 32 * 32 + 32 * 8
     assert 0.01 < meter.seconds() < MOST_WORK
 
 
 @pytest.mark.slow
 def test_everything_drawn_stays_within_reason(page: Watched) -> None:
-    page.evaluate("async () => { for (const figure of headspan.figures.all) await headspan.figures.draw(figure); }")
+    page.evaluate("headspan.figures.drawAll()")
     assert page.evaluate("document.querySelectorAll('*').length") < MOST_NODES
     assert page.complaints == []
     assert page.requests == []
 
 
 def test_the_page_says_what_it_leaves_out_and_how_to_have_it(page: Watched) -> None:
-    assert "headspan affinity synthetic -o pairs.nc" in page.locator("#downloads .note").inner_text()
-    assert "strongest pairs" in page.locator("#panel").inner_text()
+    assert "headspan affinity synthetic -o pairs.nc" in str(page.locator("#downloads .note").text_content())
+    assert "strongest pairs" in page.locator(".card").inner_text()
 
 
 def test_the_strongest_pairs_of_each_pairing_and_score_are_there(affinity_result: Result) -> None:
@@ -92,8 +92,8 @@ def test_the_strongest_pairs_of_each_pairing_and_score_are_there(affinity_result
 
 def test_kv_heads_have_a_panel_and_lead_to_their_readers(page: Watched) -> None:
     page.look_at("head=L10K3")
-    readers = page.locator("#panel a.head", has_text="L10H")
+    readers = page.locator(".card a.head", has_text="L10H")
     assert [readers.nth(i).inner_text() for i in range(4)] == ["L10H12", "L10H13", "L10H14", "L10H15"]
-    page.locator("#panel a.head", has_text="L10H12").click()
-    assert page.locator("#panel-title").inner_text() == "L10H12"
-    assert page.locator("#panel a.head", has_text="L10K3").count() >= 1
+    page.locator(".card a.head", has_text="L10H12").click()
+    assert page.locator(".card-title").inner_text() == "L10H12"
+    assert page.locator(".card a.head", has_text="L10K3").count() >= 1

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 import headspan
-from headspan.explorer.record import HeadGrid
+from headspan.explorer.payload import HeadGrid
 from headspan.lenses.affinity.wiring import edges, hub_scores, ranked_hubs
 from headspan.result import Result
 from tests.browser.chromium import Watched, opened

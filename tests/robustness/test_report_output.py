@@ -19,7 +19,7 @@ import headspan
 from headspan.cli.main import app
 from headspan.errors import HeadspanError
 from headspan.explorer import reports
-from headspan.explorer.assembly import LensPart
+from headspan.explorer.assembly import StackParts
 from headspan.explorer.kept_results import OLDEST, KeptResults, cache_folder
 from headspan.lenses.catalog import lens as lens_of
 from headspan.result import Lens, Result
@@ -35,8 +35,8 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADSPAN_CACHE", str(tmp_path / "cache"))
 
 
-def _findings_alone(model: object, stack: object, parts: list[LensPart], *others: object) -> str:
-    results = [part.result for part in parts if part.result is not None]
+def _findings_alone(model: object, stacks: list[StackParts], *others: object) -> str:
+    results = [part.result for one in stacks for part in one.parts if part.result is not None]
     return "<!doctype html>" + "".join(finding.statement for result in results for finding in result.findings)
 
 
@@ -200,7 +200,7 @@ def test_an_interrupt_of_the_process_leaves_nothing_half_done(tmp_path: Path) ->
     process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env={**os.environ}, preexec_fn=heeding)
     assert process.stderr is not None
     for text in process.stderr:
-        if text.startswith("Positions"):
+        if "Positions" in text:
             process.send_signal(signal.SIGINT)
             break
     process.communicate(timeout=120)

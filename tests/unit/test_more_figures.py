@@ -48,7 +48,7 @@ def test_the_page_of_the_ledger_shows_every_claim_and_the_curves() -> None:
     html = claims_page(examined)
     assert html.count("skipped: not now") == len(all_claims())
     for name in figures(examined):
-        assert f"<h3>{name}</h3>" in html
+        assert f"<h4>{name}</h4>" in html
 
 
 def test_the_command_writes_the_page_and_does_not_overwrite(tmp_path: Path) -> None:

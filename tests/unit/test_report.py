@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import sys
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -14,10 +17,10 @@ from plotly.offline import get_plotlyjs
 import headspan
 from headspan.errors import ArgumentError, DegenerateSubspace, HeadspanError, TimeLimit
 from headspan.explorer import reports
+from headspan.explorer.component import FILES, component_source
 from headspan.explorer.figure_block import figure_blocks
-from headspan.explorer.findings_section import SHOWN, finding_block, findings_section
-from headspan.explorer.html import asset, element
-from headspan.explorer.page import SCRIPTS
+from headspan.explorer.findings_section import NOTHING, SHOWN, finding_block, findings_list, skipped_line, top_findings
+from headspan.explorer.html import asset, element, linked_text
 from headspan.explorer.reports import Settings, write_report
 from headspan.finding import Finding
 from headspan.lenses.catalog import lens as lens_of
@@ -62,8 +65,21 @@ def running_scripts(html: str) -> list[str]:
     return [found.text.strip() for found in scripts(html) if found.attributes.get("type") not in DATA]
 
 
-def test_plotly_comes_from_the_installed_package_and_stands_once(demo_html: str) -> None:
-    assert running_scripts(demo_html) == [get_plotlyjs().strip(), *(asset(name).strip() for name in SCRIPTS)]
+OURS = [(component_source() + asset("page_home.js")).strip(), asset("theme.js").strip()]
+
+
+def test_plotly_comes_from_the_installed_package_and_stands_once_packed(demo_html: str) -> None:
+    (packed,) = [found.text for found in scripts(demo_html) if found.attributes.get("id") == "plotly"]
+    assert gzip.decompress(base64.b64decode(packed)).decode() == get_plotlyjs()
+    assert running_scripts(demo_html) == OURS
+
+
+def test_every_script_of_the_component_is_used_and_none_holds_a_handler_in_markup(demo_html: str) -> None:
+    folder = resources.files("headspan.explorer").joinpath("assets")
+    own = {file.name for file in folder.iterdir() if file.name.endswith(".js")}
+    assert own == {*FILES, "page_home.js", "notebook_home.js", "theme.js", "start_figures.js"}
+    assert not any(name.startswith("on") for found in page_elements(demo_html) for name in found.attributes)
+    assert not any("innerHTML" in asset(name) for name in own)
 
 
 def test_nothing_can_be_sent_to_plotly(demo_html: str) -> None:
@@ -72,16 +88,27 @@ def test_nothing_can_be_sent_to_plotly(demo_html: str) -> None:
 
 
 def part_of(html: str, name: str) -> str:
-    return html.split(f'<section id="{name}">')[1].split("</section>")[0]
+    return html.split(f'<section id="{name}" class="lens">')[1].split("</section>")[0]
 
 
-def test_every_lens_that_applies_has_a_section_with_findings_then_figures(demo_html: str) -> None:
+def test_every_lens_that_applies_has_a_section_that_unfolds(demo_html: str) -> None:
     for name in (name for name, lens in lenses().items() if not lens.on_request and lens.subjects == 1):
         part = part_of(demo_html, name)
-        assert 'class="finding"' in part
-        if "<figure" in part:
-            assert part.rindex('class="finding"') < part.index("<figure")
-    assert part_of(demo_html, "affinity").count("<figure") == 6
+        assert "<details" in part
+        assert part.split("<details")[0].count("<figure") <= 1
+    # The component draws the wiring, so the page does not carry it as a figure.
+    assert part_of(demo_html, "affinity").count("<figure") == 4
+
+
+def test_a_finding_is_told_once(demo_html: str) -> None:
+    top = [
+        found.text
+        for found in page_elements(demo_html.split('class="ranked"')[1].split("</ol>")[0])
+        if found.tag == "li"
+    ]
+    assert 3 <= len(top) <= SHOWN
+    for finding in headspan.affinity("demo").findings:
+        assert demo_html.count(str(linked_text(finding.statement))) == 1
 
 
 def test_without_transformers_a_report_has_everything_that_needs_no_run(
@@ -92,7 +119,7 @@ def test_without_transformers_a_report_has_everything_that_needs_no_run(
     page = write_report(headspan.open("demo"), tmp_path / "report.html").read_text(encoding="utf-8")
     for name, lens in lenses().items():
         expected = not lens.runs and lens.subjects == 1 and not lens.on_request
-        assert (f'<section id="{name}">' in page) == expected
+        assert (f'<section id="{name}" class="lens">' in page) == expected
     assert "running a model needs transformers: pip install &#x27;headspan[run]&#x27;" in page
 
 
@@ -101,6 +128,7 @@ def test_links_lead_to_sections_of_the_page(demo_html: str) -> None:
     identifiers = {found.attributes["id"] for found in elements if "id" in found.attributes}
     links = {found.attributes["href"][1:] for found in elements if found.tag == "a"}
     links = {link for link in links if not link.startswith("head=")}
+    assert "similarity-map-of-heads" in links, "the contents go down to figures"
     always = {name for name, lens in lenses().items() if not lens.on_request and lens.subjects == 1}
     assert always <= identifiers
     assert links <= identifiers
@@ -110,13 +138,15 @@ def test_sections_stand_in_reading_order(demo_html: str) -> None:
     chapters = [
         f"chapter-{name}" for name in ("wiring", "head-similarity", "positions-and-tokens", "spectra", "behavior")
     ]
-    order = ("model", "findings", *chapters, "methods", "downloads")
-    places = [demo_html.index(f'<section id="{name}">') for name in order]
+    order = ("findings", "wiring", *chapters, "methods", "downloads")
+    identifiers = [found.attributes.get("id") for found in page_elements(demo_html)]
+    places = [identifiers.index(name) for name in order]
     assert places == sorted(places)
+    assert len(set(identifiers)) == sum(name is not None for name in identifiers) + 1, "no id stands twice"
 
 
 def test_a_lens_that_takes_minutes_is_left_out_and_the_page_says_so(demo_html: str, tmp_path: Path) -> None:
-    assert '<section id="validate">' not in demo_html
+    assert 'id="validate"' not in demo_html
     assert "takes minutes; use --also validate" in demo_html
     with pytest.raises(HeadspanError, match="there is no lens 'nonsense'"):
         write_report(headspan.open("demo"), tmp_path / "report.html", Settings(also=("nonsense",)))
@@ -129,17 +159,32 @@ def test_a_lens_of_chosen_heads_has_no_place_in_a_report(demo_html: str, tmp_pat
 
 
 def test_findings_of_all_lenses_are_ranked_together() -> None:
-    found = [Finding(lens, f"{lens} {weight}", value=1.0, weight=weight) for lens in "ab" for weight in (0.1, 0.9, 0.5)]
-    items = [item.text.strip() for item in page_elements(str(findings_section(found))) if item.tag == "li"]
-    assert items == ["a 0.9", "b 0.9", "a 0.5", "b 0.5", "a 0.1", "b 0.1"]
+    found = [Finding(lens, f"{lens} {weight}", value=1.0, weight=weight) for lens in "ab" for weight in (0.6, 0.9, 0.8)]
+    items = [item.text.strip() for item in page_elements(str(findings_list(top_findings(found)))) if item.tag == "li"]
+    assert items == ["a 0.9", "b 0.9", "a 0.8", "b 0.8"], "at most two of one lens"
+    many = [Finding(f"lens{i}", f"number {i}", value=1.0, weight=0.9) for i in range(SHOWN + 3)]
+    assert len(top_findings(many)) == SHOWN
 
 
-def test_only_the_strongest_findings_stand_at_the_top() -> None:
-    many = [Finding("ranks", f"number {i}", value=1.0) for i in range(SHOWN + 3)]
-    section = str(findings_section(many))
-    assert section.count("<li") == SHOWN
-    assert "3 more in the sections below." in section
-    assert "No analysis found anything" in str(findings_section([]))
+def test_only_what_is_significant_stands_at_the_top() -> None:
+    told = {"p": 0.01, "q": 0.2}, {"p": 0.2}, {"p": 0.01}, {"q": 0.01}, {}
+    found = [Finding(f"lens{i}", f"number {i}", value=1.0, weight=0.9, **given) for i, given in enumerate(told)]
+    assert [finding.statement for finding in top_findings(found)] == ["number 2", "number 3", "number 4"]
+    assert top_findings([Finding("a", "a remark", value=1.0, weight=0.2)]) == []
+    assert NOTHING in str(findings_list([]))
+
+
+def test_what_was_skipped_is_one_line() -> None:
+    reasons = {
+        "attention": "no W_E",
+        "detect": "no W_E",
+        "positions": "rotary",
+        "validate": "takes minutes",
+        "ranks": None,
+    }
+    line = skipped_line(reasons)
+    assert "Skipped 3 analyses: attention, detect (no W_E); 1 for other reasons." in str(line)
+    assert skipped_line({"ranks": None, "validate": "takes minutes"}) is None
 
 
 def test_a_finding_shows_its_numbers_and_its_reference() -> None:
@@ -154,7 +199,7 @@ def test_text_in_a_figure_cannot_leave_its_data() -> None:
     figure = go.Figure(go.Scatter(x=[1], y=[2], text=[HOSTILE], name=HOSTILE), layout={"title": {"text": HOSTILE}})
     (block,) = figure_blocks({HOSTILE: figure})
     elements = page_elements(str(block))
-    assert [found.tag for found in elements] == ["figure", "div", "h3", "p", "div", "div", "script"]
+    assert [found.tag for found in elements] == ["figure", "div", "h4", "p", "div", "div", "script"]
     assert json.loads(elements[-1].text)[""]["data"][0]["text"] == [HOSTILE]
     assert elements[2].text == elements[3].text == HOSTILE
 
@@ -178,7 +223,8 @@ def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 def test_a_page_without_figures_does_not_bring_plotly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "ranks")
     html = write_report(headspan.open("demo"), tmp_path / "report.html").read_text()
-    assert running_scripts(html) == [asset(name).strip() for name in SCRIPTS]
+    assert running_scripts(html) == OURS
+    assert 'id="plotly"' not in html
     assert "full rank" in html
 
 

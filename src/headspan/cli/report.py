@@ -35,24 +35,23 @@ def report(
 ) -> None:
     """Run every analysis that applies to a checkpoint and write one interactive HTML report."""
     from headspan.atomic import check_writable, refuse_existing
-    from headspan.explorer.kept_results import KeptResults
-    from headspan.explorer.reports import Settings, write_report
+    from headspan.explorer.reports import Settings, n_steps, reported_stacks, write_report
     from headspan.lenses.model import open_model
+    from headspan.progress import Countdown
 
     check_writable(output)
     refuse_existing(output, force)
     images = image_files(figures, figure_format, dark)
     opened = open_model(model, config)
-    heads = opened.heads(stack=stack)
-    kept = KeptResults.of(heads)
-    if fresh:
-        kept.clear()
     results: list[Result] = []
     failed: dict[str, str] = {}
-    settings = Settings(stack, also or (), time_limit, kept, results.append, failed.__setitem__)
-    path = write_report(opened, output, settings, progress=lambda title: typer.echo(f"{title} ...", err=True))
+    settings = Settings(
+        stack, also or (), time_limit, kept=True, fresh=fresh, watch=results.append, failed=failed.__setitem__
+    )
+    countdown = Countdown(n_steps(opened, settings))
+    path = write_report(opened, output, settings, progress=lambda title: typer.echo(countdown.line(title), err=True))
     if images is not None:
-        _draw(results, heads, images)
+        _draw(results, opened.heads(stack=reported_stacks(opened, settings)[0]), images)
     typer.echo(f"Report written to {path.resolve()}")
     for name, reason in failed.items():
         if reason:  # an error that nobody foresaw was warned of where it came up

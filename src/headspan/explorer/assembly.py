@@ -1,7 +1,10 @@
-"""A report put together: chapters in reading order out of the parts that the lenses brought.
+"""A report put together: the top of the page, the component's payload, and chapters out of what the lenses brought.
 
-1. What the model is; what stands out; the chapters; methods, references and provenance; downloads.
-2. Figures, tables and the side panel share one store, so that numbers which several of them show travel once.
+1. Name and facts; a few significant findings; what was skipped, in one line. Below them the component shows the wiring
+   and the card of the most interesting head.
+2. A chapter is a summary and one figure; its other findings and figures unfold. A finding is told once: at the top, or
+   in its chapter. The last chapters are methods and provenance, and downloads.
+3. A model with several stacks has all of this once for each.
 """
 
 from __future__ import annotations
@@ -13,14 +16,15 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from headspan.checkpoint import summary
-from headspan.explorer.figure_block import figure_blocks, figure_id
-from headspan.explorer.findings_section import finding_block, findings_section
-from headspan.explorer.html import Markup, element, section
+from headspan.explorer.chapters import Chapter, chapter_section
+from headspan.explorer.figure_block import figure_id
+from headspan.explorer.findings_section import findings_list, skipped_line, top_findings
+from headspan.explorer.html import Markup
 from headspan.explorer.methods import methods_section
-from headspan.explorer.model_section import model_section
-from headspan.explorer.page import linked_page
-from headspan.explorer.page_tables import downloads_section, figure_tables
-from headspan.explorer.record import HeadGrid, PageData, page_record
+from headspan.explorer.model_section import facts_block, facts_line, model_name
+from headspan.explorer.page import Entry, View, linked_page
+from headspan.explorer.page_tables import downloads_section, figure_tables, pairs_command, pairs_result
+from headspan.explorer.payload import HeadGrid, PageData, payload
 from headspan.explorer.store import Store
 from headspan.finding import Finding
 from headspan.heads import Heads
@@ -43,6 +47,16 @@ class LensPart:
 
 
 @dataclass(frozen=True)
+class StackParts:
+    """What the lenses brought for one stack."""
+
+    stack: str | None
+    parts: Sequence[LensPart]
+    reasons: Mapping[str, str | None]
+    """For every lens, why it was skipped, or None."""
+
+
+@dataclass(frozen=True)
 class ExtraSection:
     """A section that a report gets from elsewhere than a lens."""
 
@@ -60,46 +74,45 @@ class Front:
 
     title: str
     subtitle: str
-    model: Markup
-    """The section that says what the model is."""
     grid: HeadGrid
     provenance: Mapping[str, object]
     classes: Sequence[HeadClasses] = ()
     """Published or detected classes of heads; figures are colored by the first."""
+    about: Sequence[Markup] = ()
+    """All facts of the model, for the methods."""
+    source: str = ""
+    """What the model was opened by, for commands; the title by default."""
 
 
-def document(
-    model: Model,
-    stack: str | None,
-    parts: Sequence[LensPart],
-    reasons: Mapping[str, str | None],
-    extra: Sequence[ExtraSection] = (),
-) -> str:
+def document(model: Model, stacks: Sequence[StackParts], extra: Sequence[ExtraSection] = ()) -> str:
     """The report of a model as HTML.
 
     Parameters
     ----------
-    model, stack
+    model
         What it is about.
-    parts
-        What each lens that was run brought.
-    reasons
-        For every lens, why it was skipped, or None.
+    stacks
+        What each lens that was run brought, for the stack that was asked for or for all.
     extra
-        Sections that no lens makes.
+        Sections that no lens makes; they stand before the chapters of the first stack.
     """
-    about, heads = summary(model.checkpoint), model.heads(stack=stack)
-    which = f" {heads.stack.name}" if len(about.stacks) > 1 else ""
-    size = f"{heads.n_layers} layers of {heads.n_heads} heads, {about.n_parameters:,} parameters"
-    front = Front(
-        title=about.model,
-        subtitle=f"{about.family}{which}: {size}",
-        model=model_section(about, reasons),
-        grid=HeadGrid.of(heads),
-        provenance=heads.provenance(),
-        classes=page_classes(heads, _results(parts)),
-    )
-    return report_page(front, parts, reasons, extra)
+    about, name = summary(model.checkpoint), model_name(model)
+    only = model.heads(stack=stacks[0].stack).stack.name if len(stacks) == 1 else None
+    line, views = facts_line(about, only), []
+    for place, one in enumerate(stacks):
+        heads = model.heads(stack=one.stack)
+        front = Front(
+            title=name,
+            subtitle=line,
+            grid=HeadGrid.of(heads),
+            provenance=heads.provenance(),
+            classes=page_classes(heads, _results(one.parts)),
+            about=[facts_block(about)],
+            source=model.source,
+        )
+        stack = "" if only else heads.stack.name
+        views.append(report_view(front, one.parts, one.reasons, extra if place == 0 else (), stack))
+    return linked_page(name, line, views)
 
 
 def page_classes(heads: Heads, results: Mapping[str, Result]) -> list[HeadClasses]:
@@ -125,32 +138,55 @@ def _results(parts: Sequence[LensPart]) -> dict[str, Result]:
 def report_page(
     front: Front, parts: Sequence[LensPart], reasons: Mapping[str, str | None], extra: Sequence[ExtraSection] = ()
 ) -> str:
-    """A report as HTML out of its front and its parts."""
-    store, shown = Store(), front.classes[0] if front.classes else None
+    """A report of one stack as HTML out of its front and its parts."""
+    return linked_page(front.title, front.subtitle, [report_view(front, parts, reasons, extra)])
+
+
+def report_view(
+    front: Front,
+    parts: Sequence[LensPart],
+    reasons: Mapping[str, str | None],
+    extra: Sequence[ExtraSection] = (),
+    stack: str = "",
+) -> View:
+    """One stack's part of a page."""
+    shown, start = front.classes[0] if front.classes else None, f"{stack}-" if stack else ""
     parts, figures = _drawn(parts, None if shown is None else shown.of_head)
     results = _results(parts)
+    store = Store()
+    later = Store(store)
     tables, behind = figure_tables(results, figures)
-    record = page_record(PageData(front.grid, results, names_by_head(front.classes), tables), store)
-    chapters = _chapters(parts)
+    data = PageData(front.grid, results, names_by_head(front.classes), tables, front.title)
+    record = payload(data, store, later)
     found = [finding for each in extra for finding in each.findings]
-    found += [finding for result in results.values() for finding in result.findings]
-    titles = {"model": "Model", "findings": "What stands out", "methods": "Methods", "downloads": "Downloads"}
-    titles |= {_identifier(title): title for title in chapters} | {each.name: each.title for each in extra}
-    sections = {
-        "model": front.model,
-        "findings": findings_section(found, lambda finding: _place(finding, figures, parts)),
-        **{each.name: each.body(store) for each in extra},
-        **{
-            _identifier(title): section(
-                _identifier(title), title, *(_lens_section(part, figures, shown, store, behind) for part in own)
-            )
-            for title, own in chapters.items()
-        },
-        "methods": methods_section([part.lens for part in parts], reasons, front.provenance),
-        "downloads": downloads_section(record, front.title),
-    }
-    contents = {name: titles[name] for name in sections}
-    return linked_page(front.title, front.subtitle, contents, list(sections.values()), record, store)
+    top = top_findings(found + [finding for result in results.values() for finding in result.findings])
+    chapters = _chapters(parts, figures, top, shown, start)
+    pairs = record["pairs"]
+    command = "" if pairs is None or pairs["whole"] else pairs_command(pairs["lens"], front.source or front.title)
+    skipped = skipped_line(reasons, f"{start}methods")
+    return View(
+        payload=record,
+        opening=[
+            findings_list(top, lambda finding: _place(finding, figures, parts, start)),
+            *([] if skipped is None else [skipped]),
+        ],
+        sections=[
+            *(each.body(later) for each in extra),
+            *(chapter_section(chapter, later, behind) for chapter in chapters),
+            methods_section([each.lens for each in parts], reasons, front.provenance, front.about, f"{start}methods"),
+            downloads_section(record["tables"], command, f"{start}downloads"),
+        ],
+        contents=[
+            *([Entry(f"{start}wiring", "Wiring diagram")] if pairs else []),
+            *(Entry(each.name, each.title) for each in extra),
+            *(chapter.entry() for chapter in chapters),
+            Entry(f"{start}methods", "Methods and provenance"),
+            Entry(f"{start}downloads", "Downloads"),
+        ],
+        store=store,
+        figures=later,
+        stack=stack,
+    )
 
 
 def failed_part(lens: Lens, problem: Exception) -> LensPart:
@@ -167,11 +203,21 @@ def _drawn(parts: Sequence[LensPart], classes: Mapping[str, str] | None) -> tupl
         if part.result is not None:
             try:
                 part.result.findings  # noqa: B018 made here to see whether they can be
-                figures[part.lens.name] = part.result.draw(classes)
+                # The component draws the wiring itself.
+                drawn = part.result.draw(classes)
+                figures[part.lens.name] = {name: one for name, one in drawn.items() if not _is_wiring(one)}
             except Exception as problem:  # noqa: BLE001 whatever a lens fails with, the other chapters are written
                 part = failed_part(part.lens, problem)
         kept.append(part)
     return kept, figures
+
+
+def _is_wiring(figure: go.Figure) -> bool:
+    return isinstance(figure.layout.meta, dict) and "wiring" in figure.layout.meta
+
+
+def _has_wiring(part: LensPart) -> bool:
+    return part.result is not None and pairs_result({part.lens.name: part.result}) is not None
 
 
 def names_by_head(sources: Sequence[HeadClasses]) -> dict[str, list[str]]:
@@ -184,67 +230,27 @@ def names_by_head(sources: Sequence[HeadClasses]) -> dict[str, list[str]]:
     return found
 
 
-def _chapters(parts: Sequence[LensPart]) -> dict[str, list[LensPart]]:
-    """Parts by the chapter that their lens names, in the order of the lenses."""
-    found: dict[str, list[LensPart]] = {}
-    for part in parts:
-        found.setdefault(part.lens.chapter, []).append(part)
-    return found
-
-
-def _identifier(title: str) -> str:
-    return f"chapter-{title.lower().replace(' ', '-')}"
-
-
-def _place(finding: Finding, figures: Figures, parts: Sequence[LensPart]) -> tuple[str, str]:
-    """Where a finding is shown: its figure, or the section of its lens."""
-    named = finding.figure or next(iter(figures.get(finding.lens, {})), "")
-    if named not in figures.get(finding.lens, {}):
-        titles = {part.lens.name: part.lens.title for part in parts}
-        return finding.lens, titles.get(finding.lens, finding.lens)
-    return figure_id(finding.lens, named), named
-
-
-def _lens_section(
-    part: LensPart,
+def _chapters(
+    parts: Sequence[LensPart],
     figures: Figures,
+    told: Sequence[Finding],
     classes: HeadClasses | None,
-    store: Store,
-    behind: Mapping[str, Mapping[str, str]],
-) -> Markup:
-    lens, result = part.lens, part.result
-    children = [element("p", f"{lens.summary[0].upper()}{lens.summary[1:]}.", class_="lead")]
-    if result is None:
-        children.append(element("p", f"Not computed: {part.problem}."))
-    else:
-        drawn = figures[lens.name]
-        blocks = figure_blocks(
-            drawn, store, lens.name, _alternatives(result, drawn, classes), behind.get(lens.name, {})
-        )
-        colored = [_classes_note(classes)] if classes is not None and _is_wiring(result) else []
-        children += [*map(finding_block, result.findings), *colored, *blocks]
-    return element("section", element("h2", lens.title, class_="lens"), *children, id_=lens.name)
+    start: str,
+) -> list[Chapter]:
+    """Parts by the chapter that their lens names, in the order of the lenses."""
+    by_title: dict[str, list[LensPart]] = {}
+    for part in parts:
+        by_title.setdefault(part.lens.chapter, []).append(part)
+    return [Chapter(title, own, figures, told, classes, start) for title, own in by_title.items()]
 
 
-def _is_wiring(result: Result) -> bool:
-    return bool(result.tables) and result.tables[0] == "pairs"
-
-
-def _alternatives(
-    result: Result, drawn: Mapping[str, go.Figure], classes: HeadClasses | None
-) -> dict[str, dict[str, go.Figure]]:
-    """Of figures that show one score, the same for each score that there is, where the lens offers that."""
-    make = getattr(result.lens.part("figures"), "alternatives", None)
-    if make is None:
-        return {}
-    found: dict[str, dict[str, go.Figure]] = make(result, None if classes is None else classes.of_head)
-    return {name: each for name, each in found.items() if name in drawn}
-
-
-def _classes_note(classes: HeadClasses) -> Markup:
-    published = (
-        ""
-        if classes.source.startswith("detected")
-        else " They were published for a model of this shape, and hold if it is this one."
-    )
-    return element("p", f"Head classes: {classes.source}.{published}", class_="evidence")
+def _place(finding: Finding, figures: Figures, parts: Sequence[LensPart], start: str) -> tuple[str, str]:
+    """Where a finding is shown: its figure, or the section of its lens."""
+    drawn = figures.get(finding.lens, {})
+    if not finding.figure and any(part.lens.name == finding.lens and _has_wiring(part) for part in parts):
+        return f"{start}wiring", "Wiring diagram"
+    named = finding.figure or next(iter(drawn), "")
+    if named not in drawn:
+        titles = {part.lens.name: part.lens.title for part in parts}
+        return f"{start}{finding.lens}", titles.get(finding.lens, finding.lens)
+    return figure_id(f"{start}{finding.lens}", named), named

@@ -10,19 +10,18 @@ import pandas as pd
 
 from headspan.atomic import written_whole
 from headspan.explorer.figure_block import figure_blocks
-from headspan.explorer.findings_section import finding_block
+from headspan.explorer.findings_section import finding_block, findings_list, top_findings
 from headspan.explorer.html import Markup, element, facts, section, table
-from headspan.explorer.page import linked_page
+from headspan.explorer.page import Entry, View, linked_page
 from headspan.explorer.page_tables import PageTable, downloads_section
-from headspan.explorer.record import STRONGEST_PAIRS, HeadGrid, PageData, page_record
+from headspan.explorer.payload import STRONGEST_PAIRS, HeadGrid, PageData, Payload, payload
 from headspan.explorer.store import Store
-from headspan.finding import Finding
 from headspan.result import Result
 
 SHOWN = 15
 BESIDE = ("model", "revision", "file_hash", "stored_dtype")
 SECTIONS = {
-    "findings": "What stands out",
+    "more-findings": "More findings",
     "moved": "What moved",
     "edges": "Edges gained and lost",
     "change": "The change itself",
@@ -50,14 +49,17 @@ def write_compare_page(result: Result, path: Path) -> None:
 def compare_page(result: Result) -> str:
     """The page as one HTML document, its figures, tables and side panel linked as in a report."""
     drawn, store, attrs = result.figures, Store(), result.attrs
+    later = Store(store)
     edges = _edges(result)
-    record = _record(result, edges, store)
+    record = _record(result, edges, store, later)
 
     def blocks(belongs: Callable[[str], bool]) -> list[Markup]:
-        return figure_blocks({name: one for name, one in drawn.items() if belongs(name)}, store, result.lens.name)
+        return figure_blocks({name: one for name, one in drawn.items() if belongs(name)}, later, result.lens.name)
 
+    top = top_findings(result.findings)
+    opening = [findings_list(top)]
     by_section = {
-        "findings": [_ranked(result.findings)],
+        "more-findings": [finding_block(one) for one in result.findings if not any(one is told for told in top)],
         "moved": blocks(lambda name: name not in PLACED and not name.startswith(MATRICES)),
         "edges": _wiring(result, edges, blocks(lambda name: name in FIGURES["edges"])),
         "change": [*blocks(lambda name: name in FIGURES["change"]), *_tokens(result)],
@@ -67,14 +69,14 @@ def compare_page(result: Result) -> str:
     }
     kept = {name: parts for name, parts in by_section.items() if parts}
     sections = [section(name, SECTIONS[name], *parts) for name, parts in kept.items()]
-    sections.append(downloads_section(record, str(attrs["model"])))
+    sections.append(downloads_section(record["tables"]))
     title = f"{_short(attrs['before_model'])} and {_short(attrs['model'])}"
     subtitle = f"{attrs['family']}: {attrs['n_layers']} layers of {attrs['n_heads']} heads, before and after"
-    contents = {name: SECTIONS[name] for name in kept} | {"downloads": "Downloads"}
-    return linked_page(title, subtitle, contents, sections, record, store)
+    contents = [Entry(name, SECTIONS[name]) for name in kept] + [Entry("downloads", "Downloads")]
+    return linked_page(title, subtitle, [View(record, sections, contents, opening, store, later)])
 
 
-def _record(result: Result, edges: pd.DataFrame, store: Store) -> dict[str, Any]:
+def _record(result: Result, edges: pd.DataFrame, store: Store, later: Store) -> Payload:
     """What the scripts know: how far each head moved, for the side panel, and the tables to save."""
     name, heads = result.lens.name, result.table("heads")
     layers = sorted({int(layer) for layer in heads["head_layer"].dropna()})
@@ -88,7 +90,7 @@ def _record(result: Result, edges: pd.DataFrame, store: Store) -> dict[str, Any]
         tables += [PageTable(f"{name}-{each.name}", each.title, result.table(each.name)) for each in others]
     spectra = result.table("matrices")
     tables.append(PageTable(f"{name}-matrices", "Spectra of every matrix before and after", spectra))
-    return page_record(PageData(grid, {name: result}, tables=tables), store)
+    return payload(PageData(grid, {name: result}, tables=tables), store, later)
 
 
 def _edges(result: Result) -> pd.DataFrame:
@@ -100,12 +102,6 @@ def _edges(result: Result) -> pd.DataFrame:
 def _short(model: object) -> str:
     """The last two parts of a path or name: enough to tell two steps of a run apart."""
     return "/".join(str(model).rstrip("/").split("/")[-2:])
-
-
-def _ranked(found: Sequence[Finding]) -> Markup:
-    if not found:
-        return element("p", "Nothing to remark on.")
-    return element("div", *map(finding_block, found))
 
 
 def _wiring(result: Result, edges: pd.DataFrame, figures: list[Markup]) -> list[Markup]:

@@ -3,8 +3,8 @@
 1. A figure becomes a `<figure>`: its name, what it shows in a sentence, an empty `div`, and its description in a
    `<script type="application/json">`, which no browser runs. Its numbers are in the page's store.
 2. The sentence is the figure's own title: as text of the page it wraps on a narrow screen, which plotly's does not.
-3. plotly.js comes out of the installed package and stands on the page once. The button that would upload a figure to
-   plotly's servers, which plotly.js shows unless told otherwise, is off.
+3. plotly.js comes out of the installed package and stands on the page once, packed. The button that would upload a
+   figure to plotly's servers, which plotly.js shows unless told otherwise, is off.
 
 Figures keep the colors of a light page in their data (a saved image is legible anywhere); the style sheet recolors
 their text and lines with the page's own colors, so that they follow a dark page without being drawn again.
@@ -12,6 +12,7 @@ their text and lines with the page's own colors, so that they follow a dark page
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Mapping
@@ -20,8 +21,9 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from headspan.explorer.html import Markup, element, scripts, text
-from headspan.explorer.store import Store, json_text
+from headspan.explorer.component import figure_scripts
+from headspan.explorer.html import Markup, element, text
+from headspan.explorer.store import Store, json_text, packed_text
 
 TITLE_HEIGHT = 36
 """Pixels that plotly would use for the title."""
@@ -68,12 +70,12 @@ def figure_id(prefix: str, name: str) -> str:
 
 def drawing_scripts() -> list[Markup]:
     """What a page with figures needs at its end, where nothing but the figures is to be drawn."""
-    return [plotly_script(), *scripts("store.js", "panels.js", "figures.js", "start_figures.js")]
+    return [plotly_script(), *figure_scripts()]
 
 
 def plotly_script() -> Markup:
-    """plotly.js, out of the installed package."""
-    return element("script", Markup(get_plotlyjs()))
+    """plotly.js, out of the installed package, packed: a page unpacks it when the first figure is drawn."""
+    return packed_text("plotly", gzip.compress(get_plotlyjs().encode(), compresslevel=9, mtime=0))
 
 
 def _block(
@@ -90,7 +92,7 @@ def _block(
     button = [] if store is None else [element("button", "CSV", **words, **({"data_csv": table} if table else {}))]
     return element(
         "figure",
-        element("div", element("h3", name), *button, class_="figure-head"),
+        element("div", element("h4", name), *button, class_="figure-head"),
         *(caption for caption in captions if caption is not None),
         element("div", plot, class_="scroll"),
         element("script", Markup(json_text(specs)), type_="application/json", class_="spec"),

@@ -1,49 +1,67 @@
-"""What stands out: the findings of all lenses together, strongest first, and each one in its own section."""
+"""What stands out: a few significant findings at the top of a page, and every other one once, in its chapter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from headspan.explorer.html import Markup, element, linked_text, section
+from headspan.explorer.html import Markup, element, linked_text
 from headspan.finding import Finding
+from headspan.lenses.catalog import lens as lens_of
 
-SHOWN = 10
-"""How many findings stand at the top of the page; all of them stand in their sections."""
+SHOWN = 5
+"""How many findings stand at the top of the page; the others stand in their chapters."""
+OF_ONE_LENS = 2
+"""How many of these one lens may have, so that the top of a page is not three sentences of one kind."""
+SIGNIFICANT = 0.05
+REMARKABLE = 0.5
+"""Least weight of a finding at the top that has no p- or q-value, such as a count of significant pairs."""
+NOTHING = "Nothing stands out: no analysis found a significant effect."
 
 
-def findings_section(
-    found: Sequence[Finding], place: Callable[[Finding], tuple[str, str]] = lambda finding: (finding.lens, finding.lens)
+def is_significant(finding: Finding) -> bool:
+    """Whether a finding may stand at the top: q, or else p, below 0.05; without either, by its weight."""
+    value = finding.q if finding.q is not None else finding.p
+    return finding.weight >= REMARKABLE if value is None else value < SIGNIFICANT
+
+
+def top_findings(found: Sequence[Finding]) -> list[Finding]:
+    """The significant findings that stand at the top, strongest first."""
+    chosen: list[Finding] = []
+    for finding in sorted(filter(is_significant, found), key=lambda finding: -finding.weight):
+        if sum(one.lens == finding.lens for one in chosen) < OF_ONE_LENS:
+            chosen.append(finding)
+    return chosen[:SHOWN]
+
+
+def findings_list(
+    top: Sequence[Finding], place: Callable[[Finding], tuple[str, str]] = lambda finding: (finding.lens, finding.lens)
 ) -> Markup:
-    """The strongest findings over all lenses, each with its numbers and a link to its figure.
+    """The findings at the top, one sentence each with a link to its figure; one sentence where there are none.
 
     Parameters
     ----------
-    found
-        Findings of all lenses.
+    top
+        Of `top_findings`.
     place
         For a finding, the id of the element that shows it and what that is called; by default its lens's section.
     """
-    ranked = sorted(found, key=lambda finding: -finding.weight)
-    if not ranked:
-        return section("findings", "What stands out", element("p", "No analysis found anything to remark on."))
-    items = [_item(finding, *place(finding)) for finding in ranked[:SHOWN]]
-    more = len(ranked) - len(items)
-    note = [element("p", f"{more} more in the sections below.", class_="subtitle")] if more else []
-    return section("findings", "What stands out", element("ol", *items, class_="ranked"), *note)
+    if not top:
+        return element("p", NOTHING, class_="nothing")
+    return element("ol", *(_item(finding, *place(finding)) for finding in top), class_="ranked")
 
 
 def _item(finding: Finding, identifier: str, name: str) -> Markup:
-    numbers = element("span", f"{_numbers(finding)} ", class_="evidence") if _numbers(finding) else Markup("")
-    link = element("a", name, href=f"#{identifier}", class_="to-figure")
-    return element("li", linked_text(finding.statement), " ", numbers, link)
+    link = element("a", "Show", href=f"#{identifier}", class_="to-figure", title=name, aria_label=f"Show {name}")
+    return element("li", linked_text(finding.statement), " ", link)
 
 
 def _numbers(finding: Finding) -> str:
-    """Value, expected value and p, as far as there are any."""
+    """Value, expected value, p and q, as far as there are any."""
     numbers = [] if finding.expected is None else [f"Value {finding.value:.4g}; expected {finding.expected:.4g}."]
-    if finding.p is not None:
-        # Zero is what is left of a number too small for a float.
-        numbers.append(f"p = {finding.p:.2g}." if finding.p else "p < 1e-300.")
+    for name, value in (("p", finding.p), ("q", finding.q)):
+        if value is not None:
+            # Zero is what is left of a number too small for a float.
+            numbers.append(f"{name} = {value:.2g}." if value else f"{name} < 1e-300.")
     return " ".join(numbers)
 
 
@@ -58,3 +76,22 @@ def finding_block(finding: Finding, linked: bool = True) -> Markup:
         element("p", words(evidence), class_="evidence"),
         class_="finding",
     )
+
+
+def skipped_line(reasons: Mapping[str, str | None], link: str = "methods") -> Markup | None:
+    """Which analyses were skipped and why, in one line; None where none was. Those left out by default do not count."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        if reason is not None and not lens_of(name).on_request:
+            by_reason.setdefault(reason.removesuffix("."), []).append(name)
+    if not by_reason:
+        return None
+    groups = sorted(by_reason.items(), key=lambda group: -len(group[1]))
+    reason, names = groups[0]
+    more = sum(len(own) for _, own in groups[1:])
+    count = f"{len(names) + more} analys{'es' if len(names) + more > 1 else 'is'}"
+    also = f"; {more} for other reasons" if more else ""
+    return element(
+        "p", f"Skipped {count}: {', '.join(names)} ({reason}){also}. ", element("a", "All analyses", href=f"#{link}"),
+        class_="skipped",
+    )  # fmt: skip

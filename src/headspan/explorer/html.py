@@ -53,6 +53,11 @@ def section(identifier: str, title: str, *children: Markup | str) -> Markup:
     return element("section", element("h2", title), *children, id_=identifier)
 
 
+def folded(summary: str, *children: Markup | str, **attributes: str) -> Markup:
+    """A part of the page that is a line until it is opened."""
+    return element("details", element("summary", summary), *children, **attributes)
+
+
 HEAD = re.compile(r"\bL\d{1,6}[HK]\d{1,6}\b")
 
 
@@ -77,8 +82,3 @@ def asset(name: str) -> str:
 def style(*names: str) -> Markup:
     """Style sheets as one element."""
     return element("style", *(Markup(asset(name)) for name in names))
-
-
-def scripts(*names: str) -> list[Markup]:
-    """Scripts, each in an element of its own, in the order in which they run."""
-    return [element("script", Markup(asset(name))) for name in names]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
-from headspan.explorer.html import Markup, element, facts, section
+from headspan.explorer.html import Markup, element, facts, folded
 from headspan.explorer.model_section import analyses_table
 from headspan.result import Lens
 from headspan.schema import Variable
@@ -29,21 +29,27 @@ def methods(lens: Lens) -> Iterator[Variable]:
 
 
 def methods_section(
-    lenses: Sequence[Lens], reasons: Mapping[str, str | None], provenance: Mapping[str, object]
+    lenses: Sequence[Lens],
+    reasons: Mapping[str, str | None],
+    provenance: Mapping[str, object],
+    about: Sequence[Markup] = (),
+    identifier: str = "methods",
 ) -> Markup:
-    """Formulas of the lenses on the page, references, the analyses, provenance."""
+    """What the model is, formulas of the lenses on the page, references, the analyses, provenance; folded."""
     used = [variable for lens in lenses for variable in methods(lens)]
     references = sorted({variable.reference for variable in used if variable.reference})
     origin = facts((name, str(value)) for name, value in provenance.items() if value)
     listed = element("ul", *(element("li", reference) for reference in references))
-    return section(
-        "methods",
-        "Methods and provenance",
+    return folded(
+        "Methods and provenance: formulas, references, all analyses, where these numbers come from",
+        *about,
         element("div", *map(_method, used), class_="methods"),
         *([element("h3", "References"), listed] if references else []),
         element("h3", "Analyses"),
         analyses_table(reasons),
-        element("div", element("h3", "Where these numbers come from"), origin, id_="provenance"),
+        element("div", element("h3", "Where these numbers come from"), origin),
+        id_=identifier,
+        class_="chapter",
     )
 
 

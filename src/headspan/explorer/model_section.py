@@ -1,11 +1,13 @@
-"""The report's first section: what this model is, from its headers."""
+"""What a model is, from its headers: its name, one line of facts, and all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from headspan.checkpoint import StackSummary, Summary
-from headspan.explorer.html import Markup, element, facts, section, table
+from headspan.explorer.html import Markup, element, facts, table
+from headspan.lenses.model import Model
 
 BINARY_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -76,20 +78,30 @@ def analyses_rows(reasons: Mapping[str, str | None]) -> list[tuple[str, str]]:
     return [(name, "applies" if reason is None else f"skipped: {reason}") for name, reason in reasons.items()]
 
 
-def skipped_lines(reasons: Mapping[str, str | None]) -> list[str]:
-    """One sentence for each reason why analyses were skipped."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in reasons.items():
-        if reason is not None:
-            by_reason.setdefault(reason, []).append(name)
-    return [f"Skipped {', '.join(names)}: {reason}." for reason, names in by_reason.items()]
+def model_name(model: Model) -> str:
+    """What a page calls a model: its name on the Hub, the name of its folder or file, or what it was opened by."""
+    source = model.source
+    if model.checkpoint.store.bytes_transferred is not None or not Path(source).exists():
+        return source
+    return Path(source).resolve().name or source
 
 
-def model_section(about: Summary, reasons: Mapping[str, str | None]) -> Markup:
-    """Everything `headspan inspect` knows, as a section of the report."""
+def facts_line(about: Summary, stack: str | None) -> str:
+    """The facts in one line: family, shape and size; of all stacks, or of one."""
+    shapes = [
+        f"{f'{one.name}: ' if len(about.stacks) > 1 else ''}{one.n_layers} layers of {one.n_heads} heads"
+        f"{f' on {one.n_kv_heads} kv heads' if one.n_kv_heads < one.n_heads else ''}, d_model {one.d_model}, "
+        f"d_head {one.d_head}, {one.positions} positions"
+        for one in about.stacks
+        if stack is None or one.name == stack
+    ]
+    return f"{about.family} · {'; '.join(shapes)} · {about.n_parameters:,} parameters"
+
+
+def facts_block(about: Summary) -> Markup:
+    """Everything `headspan inspect` knows."""
     stacks = [facts(stack_facts(stack)) for stack in about.stacks]
-    notes = [element("p", line, class_="evidence") for line in skipped_lines(reasons)]
-    return section("model", "What this model is", facts(model_facts(about)), *stacks, *notes)
+    return element("div", element("h3", "What this model is"), facts(model_facts(about)), *stacks)
 
 
 def analyses_table(reasons: Mapping[str, str | None]) -> Markup:

@@ -1,18 +1,20 @@
 """The page around sections: one self-contained HTML file that asks nothing of the network.
 
-`page` is any page. `linked_page` is what the report, and any other page about the heads of one model, is made with: its
-figures, sentences and side panel look at the same head. It has a bar, a panel, a store with the arrays of its figures,
-and a record of the model's heads, pairs and tables (`record.py`).
+`page` is any page. `linked_page` is what the report, and any other page about the heads of one model, is made with: the
+component (`component.py`) makes the wiring diagram, the head card and the filters, and its figures and sentences look
+at the same head. A model with several stacks has a view for each, of which one is shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 from headspan._version import __version__
+from headspan.explorer.component import page_scripts
 from headspan.explorer.figure_block import plotly_script
-from headspan.explorer.html import Markup, element, scripts, style
+from headspan.explorer.html import Markup, element, style
+from headspan.explorer.payload import Payload
 from headspan.explorer.store import Store, json_text
 
 POLICY = (
@@ -20,31 +22,32 @@ POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 """Told to the browser: what is on the page may run; nothing may be fetched or sent."""
-SCRIPTS = (
-    "store.js",
-    "tables.js",
-    "csv.js",
-    "dom.js",
-    "labels.js",
-    "state.js",
-    "words.js",
-    "pairs.js",
-    "panels.js",
-    "figures.js",
-    "naming.js",
-    "recount.js",
-    "sieve.js",
-    "marks.js",
-    "wiring.js",
-    "sparks.js",
-    "panel.js",
-    "toolbar.js",
-    "linking.js",
-    "keys.js",
-    "theme.js",
-    "start_linked.js",
-)
-"""In the order in which they run; each uses only what stands before it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the contents, and the lines below it."""
+
+    identifier: str
+    title: str
+    below: Sequence[Entry] = ()
+
+
+@dataclass(frozen=True)
+class View:
+    """One component with the sections around it."""
+
+    payload: Payload
+    sections: Sequence[Markup]
+    contents: Sequence[Entry] = ()
+    opening: Sequence[Markup] = ()
+    """What stands above the diagram: findings, and what was skipped."""
+    store: Store = field(default_factory=Store)
+    """Arrays that the payload refers to."""
+    figures: Store = field(default_factory=Store)
+    """Arrays of figures and of tables that are only saved."""
+    stack: str = ""
+    """Which stack it is of, where there are several."""
 
 
 def page(
@@ -53,10 +56,8 @@ def page(
     contents: Mapping[str, str],
     sections: Sequence[Markup],
     end: Sequence[Markup] = (),
-    bar: Sequence[Markup] = (),
-    aside: Sequence[Markup] = (),
 ) -> str:
-    """The whole document.
+    """A page of sections.
 
     Parameters
     ----------
@@ -66,118 +67,97 @@ def page(
         Title of each section to link to, by its identifier.
     sections, end
         The sections, and the scripts that run when they are there.
-    bar, aside
-        What stays at the top while the page scrolls, and what stands beside the sections; both only on a linked page.
     """
+    links = [element("a", name, href=f"#{identifier}") for identifier, name in contents.items()]
+    words = element("div", element("h1", title), element("p", subtitle, class_="subtitle"))
+    header = element("header", words, class_="top", id_="top")
+    body = [header, element("nav", *links, aria_label="Contents"), element("main", *sections, data_explorer="")]
+    return _document(title, [*body, _footer(), *end], "plain")
+
+
+def linked_page(title: str, subtitle: str, views: Sequence[View]) -> str:
+    """A page about the heads of one model.
+
+    Parameters
+    ----------
+    title, subtitle
+        The model's name, and its facts in one line.
+    views
+        One, or one for each stack of the model; the first is shown at first.
+    """
+    switch = [] if len(views) < 2 else [_switch(views)]
+    theme = element("button", "Dark", type_="button", id_="theme")
+    words = element("div", element("h1", title), element("p", subtitle, class_="subtitle"))
+    header = element("header", words, *switch, theme, class_="top", id_="top")
+    drawn = any('class="plot"' in str(section) for view in views for section in view.sections)
+    end = [block for view in views for block in _data(view)]
+    end += [plotly_script()] if drawn else []
+    return _document(title, [header, *map(_view, views), _footer(), *end, *page_scripts()], "linked")
+
+
+def _document(title: str, body: Sequence[Markup], kind: str) -> str:
     head = element(
         "head",
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
         Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
         element("title", f"{title} · headspan"),
-        style("page.css", "figures.css", *(("linked.css",) if aside else ())),
+        style("page.css", "figures.css", *(("explorer.css",) if kind == "linked" else ())),
     )
-    links = [element("a", name, href=f"#{identifier}") for identifier, name in contents.items()]
-    theme = [element("button", "Dark", type_="button", id_="theme")] if aside else []
-    words = element("div", element("h1", title), element("p", subtitle, class_="subtitle"))
-    header = element("header", words, *theme, class_="top", id_="top")
-    columns = element(
-        "div", element("nav", *links, aria_label="Contents"), element("main", *sections), *aside, class_="columns"
+    return f"<!doctype html>\n{element('html', head, element('body', *body, class_=kind), lang='en')}\n"
+
+
+def _footer() -> Markup:
+    return element("footer", f"Made by headspan {__version__}. This page is complete in itself and works offline.")
+
+
+def _view(view: View) -> Markup:
+    marked = {"data_stack": view.stack} if view.stack else {}
+    menu = element(
+        "details",
+        element("summary", "Contents"),
+        element("nav", _entries(view.contents), aria_label="Contents", class_="menu-body"),
+        class_="menu",
     )
-    footer = element("footer", f"Made by headspan {__version__}. This page is complete in itself and works offline.")
-    body = element("body", header, *bar, columns, footer, *end, class_="linked" if aside else "plain")
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
-
-
-def linked_page(
-    title: str,
-    subtitle: str,
-    contents: Mapping[str, str],
-    sections: Sequence[Markup],
-    record: Mapping[str, Any],
-    store: Store,
-) -> str:
-    """The whole document.
-
-    Parameters
-    ----------
-    title, subtitle, contents, sections
-        As of `page`.
-    record
-        What the scripts know of the model: see `page_record`.
-    store
-        The arrays that sections and record refer to.
-    """
-    data = element("script", Markup(json_text(record)), id_="page-record", type_="application/json")
-    drawing = [plotly_script()] if any('class="plot"' in str(section) for section in sections) else []
-    end = [data, *store.blocks(), *drawing, *scripts(*SCRIPTS)]
-    return page(title, subtitle, contents, sections, end, bar=[_bar(record)], aside=[_panel()])
-
-
-def _panel() -> Markup:
-    body = element("div", id_="panel-body")
-    return element("aside", body, id_="panel", aria_labelledby="panel-title", aria_live="polite")
-
-
-def _bar(record: Mapping[str, Any]) -> Markup:
-    search = element(
-        "form",
-        element("label", "Head", for_="search"),
-        Markup(
-            '<input id="search" type="text" inputmode="text" autocomplete="off" spellcheck="false" size="8" '
-            'placeholder="L4H7" aria-describedby="search-note">'
+    diagram = element(
+        "section", data_place="diagram", class_="diagram", aria_label="Wiring", id_=f"{_start(view)}wiring"
+    )
+    return element(
+        "div",
+        element("section", *view.opening, class_="opening", id_=f"{_start(view)}findings"),
+        element("div", menu, data_place="bar", class_="bar", role="group", aria_label="Search and filters"),
+        element(
+            "div",
+            element("main", *([diagram] if view.payload["pairs"] else []), *view.sections),
+            element("aside", data_place="card", class_="card", aria_live="polite"),
+            class_="columns",
         ),
-        element("span", id_="search-note", role="status"),
-        id_="search-form",
-        role="search",
+        data_explorer="",
+        class_="headspan explorer",
+        **marked,
     )
-    filters = [_layers(record["heads"]["layers"])]
-    if record["pairs"]:
-        filters = [_pairings(record["pairs"]), *filters, *_metrics(record["pairs"]), _threshold()]
-    clear = element("button", "Clear", type_="button", id_="clear", aria_label="Clear filters", hidden="")
-    unfold = element(
-        "button", "Filters", type_="button", id_="filters-toggle", aria_expanded="false", aria_controls="filters"
-    )
-    choices = element("div", *filters, clear, id_="filters", role="group", aria_label="Filters")
-    return element("div", search, unfold, choices, class_="bar", id_="bar")
 
 
-def _group(name: str, *children: Markup, kind: str = "group") -> Markup:
-    return element("span", element("span", name), *children, class_=kind, role="group", aria_label=name)
+def _start(view: View) -> str:
+    return f"{view.stack}-" if view.stack else ""
 
 
-def _choice(kind: str, group: str, name: str, label: str, mark: str = "") -> Markup:
-    box = Markup(f'<input type="{kind}" name="{group}" id="{group}-{name}" value="{name}" checked>')
-    return element("label", box, element("span", label), for_=f"{group}-{name}", class_=f"choice {mark}".strip())
-
-
-def _pairings(pairs: Mapping[str, Any]) -> Markup:
-    boxes = [_choice("checkbox", "pairing", name, name, name) for name in pairs["pairings"]]
-    return _group("Pairing", *boxes)
-
-
-def _metrics(pairs: Mapping[str, Any]) -> list[Markup]:
-    if len(pairs["metrics"]) < 2:
-        return [element("span", *(_choice("radio", "metric", name, name) for name in pairs["metrics"]), hidden="")]
-    choices = [
-        _choice("radio", "metric", name, f"{words[0].upper()}{words[1:]}") for name, words in pairs["metrics"].items()
+def _entries(entries: Sequence[Entry]) -> Markup:
+    items = [
+        element(
+            "li",
+            element("a", entry.title, href=f"#{entry.identifier}"),
+            *([_entries(entry.below)] if entry.below else []),
+        )
+        for entry in entries
     ]
-    return [_group("Score", *choices)]
+    return element("ul", *items)
 
 
-def _layers(layers: Sequence[int]) -> Markup:
-    options = [element("option", str(layer), value=str(layer)) for layer in layers]
-    return _group(
-        "Layers",
-        element("select", *options, id_="layer-low", aria_label="First layer"),
-        element("span", "to"),
-        element("select", *options, id_="layer-high", aria_label="Last layer"),
-    )
+def _switch(views: Sequence[View]) -> Markup:
+    links = [element("a", view.stack, href=f"#stack={view.stack}", data_stack=view.stack) for view in views]
+    return element("nav", *links, class_="stacks", aria_label="Stacks of the model")
 
 
-def _threshold() -> Markup:
-    return _group(
-        "At least",
-        Markup('<input type="range" id="threshold" min="0" max="200" value="0" aria-label="Least score of a pair">'),
-        element("output", id_="threshold-note", for_="threshold"),
-        kind="group threshold",
-    )
+def _data(view: View) -> list[Markup]:
+    record = element("script", Markup(json_text(view.payload)), id_=f"{_start(view)}payload", type_="application/json")
+    return [record, *view.store.blocks("core", _start(view)), *view.figures.blocks("figures", _start(view))]

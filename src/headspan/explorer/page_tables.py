@@ -6,7 +6,7 @@ row the place in that list. Nothing is rounded: a number in the saved file is th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any
@@ -18,7 +18,7 @@ import xarray as xr
 
 from headspan.dims import COMPOSING
 from headspan.explorer.figure_block import figure_id
-from headspan.explorer.html import Markup, element, section
+from headspan.explorer.html import Markup, element, folded
 from headspan.explorer.store import Store
 from headspan.frames import axis_columns, nodes_of, spread
 from headspan.result import Result
@@ -83,7 +83,7 @@ def pair_table(result: Result, most: int | None = None) -> pd.DataFrame:
     result
         Of a lens that scores pairs.
     most
-        Of how many pairs at most: equally many of each pairing, the strongest by any score.
+        Of how many pairs at most: equally many of each pairing, the strongest by any score or z-score.
     """
     nulls = nulls_of(result)
     rows = result.table()
@@ -95,13 +95,41 @@ def pair_table(result: Result, most: int | None = None) -> pd.DataFrame:
                     rows[f"{metric}_{part}_{null}"] = other[f"{metric}_{part}"]
     dropped = [f"{metric}_{part}" for metric in result.lens.schema.metrics for part in UNDER_NULL] if nulls else []
     rows = rows[rows["pairing"].isin(COMPOSING)].drop(columns=dropped, errors="ignore")
+    rows = _with_tiers(rows, result).reset_index(drop=True)
     if most is None:
-        return rows.reset_index(drop=True)
+        return rows
     each = most // max(rows["pairing"].nunique(), 1)
-    metrics = [name for name in result.lens.schema.metrics if name in rows]
-    best = rows.groupby("pairing")[metrics].rank(ascending=False, method="first").min(axis=1)
+    ranked = [name for metric in result.lens.schema.metrics for name in (metric, f"{metric}_z") if name in rows]
+    best = rows.groupby("pairing")[ranked].rank(ascending=False, method="first").min(axis=1)
     chosen = best.groupby(rows["pairing"]).rank(method="first") <= each
     return rows[chosen].reset_index(drop=True)
+
+
+def _with_tiers(rows: pd.DataFrame, result: Result) -> pd.DataFrame:
+    """Each score's tier (strong, stands out, background) as a column, where the lens tells tiers."""
+    part = result.lens.part("wiring")
+    if part is None:
+        return rows
+    for metric in result.lens.schema.metrics:
+        if metric in rows:
+            known = {
+                f"q_{null}": rows[f"{metric}_q_{null}"] for null in nulls_of(result) if f"{metric}_q_{null}" in rows
+            }
+            if f"{metric}_mirror_fdr" in rows:
+                known["mirror_fdr"] = rows[f"{metric}_mirror_fdr"]
+            rows = rows.assign(**{f"{metric}_tier": part.tiers(pd.DataFrame(known, index=rows.index))})
+    return rows
+
+
+def tier_counts(pairs: pd.DataFrame, metric: str) -> dict[str, dict[str, int]]:
+    """Pairing to tier to number of pairs; empty where a score has no tiers."""
+    if f"{metric}_tier" not in pairs:
+        return {}
+    counts = pairs.groupby(["pairing", f"{metric}_tier"]).size()
+    found: dict[str, dict[str, int]] = {}
+    for (pairing, tier), count in counts.items():
+        found.setdefault(str(pairing), {})[str(tier)] = int(count)
+    return found
 
 
 def nulls_of(result: Result) -> list[str]:
@@ -159,21 +187,31 @@ def grid_rows(dataset: xr.Dataset, names: list[str]) -> pd.DataFrame:
     return pd.DataFrame(columns | {name: spread(one.variable, sizes) for name, one in shown.items()})
 
 
-def downloads_section(record: Mapping[str, Any], model: str) -> Markup:
+def downloads_section(tables: Sequence[Mapping[str, Any]], command: str = "", identifier: str = "downloads") -> Markup:
     """Every table of the page with a button that makes the file in the browser, and the command that writes the rest.
 
     Parameters
     ----------
-    record
-        Of the page.
-    model
-        What the model was called when the report was made.
+    tables
+        As the payload has them.
+    command
+        What writes all pairs, where the page holds the strongest alone.
+    identifier
+        What links point to.
     """
     head = element("tr", *(element("th", name, scope="col") for name in ("Table", "Rows", "Columns", "")))
-    rows = [_download_row(table) for table in record["tables"]]
+    rows = [_download_row(table) for table in tables]
     listed = element("div", element("table", element("thead", head), element("tbody", *rows)), class_="scroll")
     about = "The numbers behind the figures, as CSV. Files are made by this page out of the data it carries."
-    return section("downloads", "Downloads", element("p", about, class_="lead"), listed, *_rest(record, model))
+    words = "This model has too many pairs of heads for one page. All of them, with every p-value, are written by "
+    rest = [element("p", words, element("code", command), ".", class_="note")] if command else []
+    summary = f"Downloads: {len(tables)} tables"
+    return folded(summary, element("p", about, class_="lead"), listed, *rest, id_=identifier, class_="chapter")
+
+
+def pairs_command(lens: str, model: str) -> str:
+    """The command that writes all pairs of a model."""
+    return f"headspan {lens} {quote(model)} -o pairs.nc"
 
 
 def _download_row(table: Mapping[str, Any]) -> Markup:
@@ -186,12 +224,3 @@ def _download_row(table: Mapping[str, Any]) -> Markup:
         element("td", str(len(table["columns"])), class_="number"),
         element("td", button),
     )
-
-
-def _rest(record: Mapping[str, Any], model: str) -> list[Markup]:
-    """How to have every pair, where the page holds the strongest alone."""
-    if not record["pairs"] or record["pairs"]["whole"]:
-        return []
-    command = f"headspan {record['pairs']['lens']} {quote(model)} -o pairs.nc"
-    words = "This model has too many pairs of heads for one page. All of them, with every p-value, are written by "
-    return [element("p", words, element("code", command), ".", class_="note")]

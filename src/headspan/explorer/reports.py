@@ -15,7 +15,7 @@ from typing import Any
 
 from headspan.atomic import check_writable, written_whole
 from headspan.errors import ArgumentError, DegenerateSubspace, HeadspanError, NotRun, UnsupportedModel
-from headspan.explorer.assembly import ExtraSection, LensPart, document, failed_part
+from headspan.explorer.assembly import ExtraSection, LensPart, StackParts, document, failed_part
 from headspan.explorer.kept_results import KeptResults
 from headspan.lenses.catalog import lens
 from headspan.lenses.model import Model, open_model
@@ -29,12 +29,15 @@ class Settings:
     """What a report may leave out, keep and tell on the way."""
 
     stack: str | None = None
+    """Which stack; all that there are by default."""
     also: Sequence[str] = ()
     """Names of lenses that a report leaves out unless they are asked for."""
     time_limit: float | None = None
     """Seconds that each lens may take."""
-    kept: KeptResults | None = None
-    """Where results are kept until the page is written; an interrupted run is then resumed by the next."""
+    kept: bool = False
+    """Whether results are kept until the page is written; an interrupted run is then resumed by the next."""
+    fresh: bool = False
+    """Forget what an interrupted run had kept."""
     watch: Callable[[Result], None] | None = None
     """Called with each result."""
     failed: Callable[[str, str], None] | None = None
@@ -59,7 +62,7 @@ def report(
     path
         The file; it is written whole or not at all.
     stack
-        Which stack, for a model with several.
+        Which stack, for a model with several; by default all of them, with a switch.
     also
         Lenses that take minutes and run only if they are named here.
     time_limit
@@ -73,10 +76,22 @@ def report(
     'tiny.html'
     """
     opened = open_model(model)
-    settings = Settings(stack, also, time_limit, KeptResults.of(opened.heads(stack=stack)))
-    steps = list(skip_reasons(opened, settings).values()).count(None)
-    with progress_bar(steps, shown=progress is not False) as step:
+    settings = Settings(stack, also, time_limit, kept=True)
+    with progress_bar(n_steps(opened, settings), shown=progress is not False) as step:
         return write_report(opened, Path(path), settings, progress=step)
+
+
+def n_steps(model: Model, settings: Settings) -> int:
+    """How many lenses a report runs, over all its stacks."""
+    reasons = [skip_reasons(model, settings, stack) for stack in reported_stacks(model, settings)]
+    return sum(list(each.values()).count(None) for each in reasons)
+
+
+def reported_stacks(model: Model, settings: Settings) -> list[str | None]:
+    """The stack that was asked for, or all that the model has."""
+    if settings.stack is not None or len(model.stacks) < 2 or model.has_chosen_heads:
+        return [settings.stack]
+    return list(model.stacks)
 
 
 def write_report(
@@ -100,22 +115,36 @@ def write_report(
     """
     check_writable(path)
     settings = settings or Settings()
-    reasons, parts = skip_reasons(model, settings), []
-    for each in (lens(name) for name, reason in reasons.items() if reason is None):
-        progress(each.title)
-        parts.append(_part(each, model, settings))
-        if settings.watch is not None and parts[-1].result is not None:
-            settings.watch(parts[-1].result)
-    reasons |= {part.lens.name: part.problem for part in parts if part.problem}
-    page = document(model, settings.stack, parts, reasons, extra_sections)
+    stacks, kept = [], []
+    for stack in reported_stacks(model, settings):
+        own = KeptResults.of(model.heads(stack=stack)) if settings.kept else None
+        stacks.append(_stack_parts(model, stack, settings, own, progress))
+        kept += [] if own is None else [own]
+    page = document(model, stacks, extra_sections)
     with written_whole(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
-    if settings.kept is not None:
-        settings.kept.clear()
+    for own in kept:
+        own.clear()
     return path
 
 
-def skip_reasons(model: Model, settings: Settings) -> dict[str, str | None]:
+def _stack_parts(
+    model: Model, stack: str | None, settings: Settings, kept: KeptResults | None, progress: Callable[[str], None]
+) -> StackParts:
+    """What the lenses bring for one stack."""
+    if settings.fresh and kept is not None:
+        kept.clear()
+    reasons, parts = skip_reasons(model, settings, stack), []
+    for each in (lens(name) for name, reason in reasons.items() if reason is None):
+        progress(each.title if stack is None else f"{stack}: {each.title}")
+        parts.append(_part(each, model, stack, settings, kept))
+        if settings.watch is not None and parts[-1].result is not None:
+            settings.watch(parts[-1].result)
+    reasons |= {part.lens.name: part.problem for part in parts if part.problem}
+    return StackParts(stack, parts, reasons)
+
+
+def skip_reasons(model: Model, settings: Settings, stack: str | None = None) -> dict[str, str | None]:
     """For every lens that needs nothing but a model, None if it runs, else why it is left out."""
     asked = {name: lens(name) for name in settings.also}
     for each in asked.values():
@@ -124,7 +153,7 @@ def skip_reasons(model: Model, settings: Settings) -> dict[str, str | None]:
                 f"also={each.name!r}: a report cannot choose its {' and '.join(_choices(each))}; run it by itself"
             )
     found = {}
-    for name, reason in model.skip_reasons(settings.stack).items():
+    for name, reason in model.skip_reasons(stack).items():
         each = lens(name)
         if not _choices(each):
             left_out = f"{each.on_request}; use --also {name}" if each.on_request and name not in asked else None
@@ -138,15 +167,15 @@ def _choices(lens: Lens) -> list[str]:
     return [one.name for one in given if one.default is Parameter.empty and one.kind is not Parameter.VAR_KEYWORD]
 
 
-def _part(lens: Lens, model: Model, settings: Settings) -> LensPart:
+def _part(lens: Lens, model: Model, stack: str | None, settings: Settings, kept: KeptResults | None) -> LensPart:
     """A lens's result, or why it has none: one analysis that fails leaves the others alone."""
-    opening: Opening = {"stack": settings.stack, "time_limit": settings.time_limit}
+    opening: Opening = {"stack": stack, "time_limit": settings.time_limit}
 
     def compute() -> Result:
         return run(lens, [model], {}, opening, unasked=True)
 
     try:
-        result = compute() if settings.kept is None else settings.kept.result(lens, compute)
+        result = compute() if kept is None else kept.result(lens, compute)
     except (NotRun, DegenerateSubspace, UnsupportedModel) as reason:
         return LensPart(lens, problem=str(reason))
     except HeadspanError as reason:

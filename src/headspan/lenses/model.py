@@ -53,6 +53,11 @@ class Model:
         """The stacks it has; one, but in models with an encoder and a decoder."""
         return tuple(self.checkpoint.stacks)
 
+    @property
+    def has_chosen_heads(self) -> bool:
+        """Whether it stands for heads that were given, of one stack."""
+        return self._chosen is not None
+
     def stored(self, stack: str | None = None) -> StoredStack:
         """What the checkpoint holds of a stack: of the one named, of the heads that were given, or of the only one."""
         if stack is None and self._chosen is not None:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from headspan.lenses.run import Opening
 
 HEAD_DIMS = ("head", "kv_head")
+TOKEN_DIMS = ("place", "token")
+"""Axes whose texts stand on one line of a card."""
+MOST_LINES = 4
+"""Of texts on a card."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,7 @@ def card_curves(results: Mapping[str, Result]) -> Iterator[Curve]:
     for result in results.values():
         for node, dataset, variable in _on_card(result):
             values = _first(dataset[variable.name])
-            if values.ndim != 2:
+            if values.ndim != 2 or values.dtype.kind in "OU":
                 continue
             axis = next(dim for dim in values.dims if dim in HEAD_DIMS)
             about = (variable.card, node.removesuffix("_head"))
@@ -121,6 +125,57 @@ def card_curves(results: Mapping[str, Result]) -> Iterator[Curve]:
             null = f"{variable.name}_null"
             if null in dataset and dataset[null].dims == dataset[variable.name].dims:
                 yield Curve(*about, _first(dataset[null]).transpose(axis, ...).values, *kind, is_null=True)
+
+
+@dataclass(frozen=True)
+class Map:
+    """A variable of every head with two more axes over a text, which a card draws as a map."""
+
+    lens: str
+    title: str
+    labels: tuple[str, ...]
+    values: np.ndarray
+    """[head, row, column], in [0, 1]."""
+    texts: tuple[str, ...]
+    words: tuple[int, ...] | None
+    """The word of every token; None where that is not known."""
+
+
+def card_maps(results: Mapping[str, Result]) -> Iterator[Map]:
+    """Maps of heads over the text that the model was run on."""
+    for result in results.values():
+        for _, dataset, variable in _on_card(result):
+            values = _first(dataset[variable.name])
+            if values.ndim == 3 and values.dims[0] == "head" and f"{values.dims[1]}_text" in dataset.coords:
+                row = str(values.dims[1])
+                texts = tuple(str(text) for text in dataset[f"{row}_text"].values)
+                words = tuple(map(int, dataset[f"{row}_word"].values)) if f"{row}_word" in dataset.coords else None
+                labels = tuple(str(label) for label in dataset["head"].values)
+                yield Map(result.lens.name, variable.card, labels, values.values, texts, words)
+
+
+def card_texts(results: Mapping[str, Result]) -> Iterator[tuple[str, dict[str, list[dict[str, Any]]]]]:
+    """Texts of heads, such as the tokens that a head writes: title, and by head the first lines with their names."""
+    for result in results.values():
+        for _, dataset, variable in _on_card(result):
+            values = _first(dataset[variable.name])
+            if values.ndim > 1 and values.dtype.kind in "OU" and values.dims[0] in HEAD_DIMS:
+                labels = [str(label) for label in dataset[values.dims[0]].values]
+                yield variable.card, dict(zip(labels, map(_text_lines, values), strict=True))
+
+
+def _text_lines(own: xr.DataArray) -> list[dict[str, Any]]:
+    """One head's texts: along an axis of tokens they stand on one line, along any other on a line each."""
+    lines: dict[str, list[str]] = {}
+    for place, text in np.ndenumerate(own.values):
+        named = [
+            str(own[axis].values[at]) if axis in own.coords else str(at + 1)
+            for axis, at in zip(own.dims, place, strict=True)
+            if axis not in TOKEN_DIMS
+        ]
+        if str(text):
+            lines.setdefault(" ".join(named), []).append(str(text))
+    return [{"name": name, "tokens": texts} for name, texts in list(lines.items())[:MOST_LINES]]
 
 
 def _on_card(result: Result) -> Iterator[tuple[str, xr.Dataset, Variable]]:

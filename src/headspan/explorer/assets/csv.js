@@ -1,10 +1,12 @@
 "use strict";
 /* Tables as CSV files, made here out of the data that the page carries. A number is written so that it reads back as
-   exactly the same number; what is undefined is an empty cell. */
+   exactly the same number; what is undefined is an empty cell. Text that a spreadsheet would take for a formula gets an
+   apostrophe before it. */
 headspan.csv = (() => {
   function cell(value) {
     if (value === null || value === undefined || Number.isNaN(value)) return "";
-    const text = value === Infinity ? "inf" : value === -Infinity ? "-inf" : String(value);
+    const plain = value === Infinity ? "inf" : value === -Infinity ? "-inf" : String(value);
+    const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${plain}` : plain;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   }
 
@@ -47,20 +49,24 @@ headspan.csv = (() => {
     return title ? unescaped(title.text) : "";
   }
 
-  function save(name, content) {
+  /* Rows of plain values under a header. */
+  const rows = (header, lines) => [header, ...lines].map((line) => line.map(cell).join(",")).join("\r\n") + "\r\n";
+
+  function save(file, content, type = "text/csv") {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([content], {type: "text/csv"}));
-    link.download = `${name}.csv`;
+    link.href = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], {type}));
+    link.download = file;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
 
-  document.addEventListener("click", (event) => {
+  headspan.root.addEventListener("click", async (event) => {
     const button = event.target.closest("button[data-csv], .figure-head button");
     if (!button) return;
     const figure = button.closest("figure");
-    if (button.dataset.csv) save(button.dataset.csv, text(button.dataset.csv));
-    else save(figure.id, drawnText(figure));
+    await headspan.store.open("figures");
+    if (button.dataset.csv) save(`${button.dataset.csv}.csv`, text(button.dataset.csv));
+    else save(`${figure.id}.csv`, drawnText(figure));
   });
-  return {text, drawnText};
+  return {text, drawnText, rows, save};
 })();

@@ -4,10 +4,12 @@ headspan.dom = (() => {
   function filled(element, attributes, children) {
     for (const [name, value] of Object.entries(attributes)) {
       if (value === null || value === undefined || value === false) continue;
-      if (name === "onclick") element.addEventListener("click", value);
+      if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+      // Styles are set one by one: an attribute would be refused where the page forbids them.
+      else if (name === "style") for (const [key, each] of Object.entries(value)) element.style.setProperty(key, each);
       else element.setAttribute(name, value === true ? "" : String(value));
     }
-    element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+    element.append(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== ""));
     return element;
   }
 
@@ -18,5 +20,13 @@ headspan.dom = (() => {
   /* A link that chooses a head. */
   const headLink = (label, text = label) => make("a", {href: `#head=${label}`, class: "head", "data-head": label}, text);
 
-  return {make, svg, headLink};
+  const button = (text, onclick, attributes = {}) => make("button", {type: "button", onclick, ...attributes}, text);
+
+  /* The place of a part of the component: the page offers it, a notebook has it made. */
+  function place(name, tag = "div") {
+    const found = headspan.root.querySelector(`[data-place="${name}"]`);
+    return found ?? headspan.root.appendChild(make(tag, {"data-place": name, class: name}));
+  }
+
+  return {make, svg, headLink, button, place};
 })();

@@ -1,10 +1,10 @@
 "use strict";
 /* Figures are drawn when they come near the window, one per task, and drawn again when what they show has changed.
-   A page may set `headspan.figures.dress`, which turns a figure as stored into the figure as shown. */
+   A page may set `headspan.figures.hooks.dress`, which turns a figure as stored into the figure as shown. */
 headspan.figures = (() => {
   const config = {responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
-  const all = [...document.querySelectorAll("figure.figure")];
+  const all = [...headspan.root.querySelectorAll("figure.figure")];
   const box = (figure) => figure.querySelector(".plot");
   const near = new Set();
   const stored = new Map();
@@ -24,7 +24,12 @@ headspan.figures = (() => {
     return stored.get(name);
   }
 
-  function draw(figure) {
+  /* What drawing needs is unpacked when the first figure is near: the drawing library, and the arrays of figures. */
+  const ready = () => Promise.all([headspan.home.plotly(), headspan.store.open("figures")]);
+
+  const draw = async (figure) => paint(figure, (await ready())[0]);
+
+  function paint(figure, Plotly) {
     const place = box(figure);
     const first = place.dataset.drawn !== "yes";
     const room = place.parentElement.clientWidth;
@@ -42,13 +47,19 @@ headspan.figures = (() => {
     return done;
   }
 
-  function next() {
+  /* Before printing: everything that is not folded. A browser does not wait, so what draws must be there already. */
+  function print() {
+    if (!globalThis.Plotly) ready();
+    else for (const figure of all) if (needs(figure) && figure.checkVisibility()) paint(figure, globalThis.Plotly);
+  }
+
+  async function next() {
     const figure = waiting.shift();
     if (figure === undefined) {
       busy = false;
       return;
     }
-    if (near.has(figure) && needs(figure)) draw(figure);
+    if (near.has(figure) && needs(figure)) await draw(figure);
     setTimeout(next);
   }
 
@@ -78,7 +89,7 @@ headspan.figures = (() => {
           ask(target);
         } else near.delete(target);
       }
-    }, {rootMargin: "60% 0px"});
+    }, {rootMargin: "25% 0px"});
     for (const figure of all) observer.observe(figure);
     let width = innerWidth, timer = null;
     window.addEventListener("resize", () => {
@@ -88,10 +99,13 @@ headspan.figures = (() => {
         refresh();
       }, 200);
     });
-    window.addEventListener("beforeprint", () => all.filter(needs).forEach(draw));
   }
 
   const idle = () => !busy && ![...near].some(needs);
+  const drawAll = async () => {
+    for (const fold of headspan.root.querySelectorAll("details:not(.menu)")) fold.open = true;
+    for (const figure of all) await draw(figure);
+  };
 
-  return {all, box, spec, draw, refresh, start, idle, hooks, whenDrawn: (action) => after.push(action)};
+  return {all, box, spec, draw, drawAll, print, refresh, start, idle, ready, hooks, whenDrawn: (action) => after.push(action)};
 })();

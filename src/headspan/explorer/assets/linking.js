@@ -2,12 +2,11 @@
 /* Figures and the rest of the page look at the same thing: clicks choose heads, and every figure shows the view. */
 headspan.linking = (() => {
   const views = new WeakMap();
+  const {root} = headspan;
 
   function dressed(figure, spec) {
     const view = headspan.state.get();
-    const place = headspan.figures.box(figure);
     views.set(figure, spec);
-    if (headspan.pairs && spec.layout.meta?.wiring === "grid") return headspan.wiring.drawn(spec, view, place.clientWidth);
     const data = headspan.state.filtered() ? sifted(spec, view) : spec.data;
     if (!view.head) return {data, layout: spec.layout};
     const {traces, shapes} = headspan.marks.marks(data, view.head);
@@ -24,7 +23,7 @@ headspan.linking = (() => {
     const point = points[0];
     const index = Array.isArray(point.pointNumber) ? point.pointNumber : point.pointIndex ?? point.pointNumber;
     const [head, other] = headspan.naming.named(point.data, index);
-    if (head) headspan.panel.open(head, {other: other && other !== head ? other : null});
+    if (head) headspan.card.open(head, {other: other && other !== head ? other : null});
   }
 
   /* The first head that a figure shows, by layer and number; null where it shows none. */
@@ -51,33 +50,40 @@ headspan.linking = (() => {
   });
 
   /* Links to heads and to sections keep the rest of the view. */
-  document.addEventListener("click", (event) => {
+  root.addEventListener("click", (event) => {
     const link = event.target.closest('a[href^="#"]');
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    if (link.dataset.head) headspan.panel.open(link.dataset.head, {focus: event.detail === 0});
+    if (link.dataset.head) headspan.card.open(link.dataset.head, {focus: event.detail === 0});
     else {
       const id = link.getAttribute("href").slice(1);
       headspan.state.set({at: id});
       goTo(id);
+      link.closest("details.menu")?.removeAttribute("open");
     }
   });
 
+  /* Scroll to a part of the page, unfolding what it is in. */
   function goTo(id) {
-    document.getElementById(id)?.scrollIntoView();
+    const target = document.getElementById(id);
+    for (let around = target; around; around = around.parentElement) if (around.tagName === "DETAILS") around.open = true;
+    target?.scrollIntoView();
   }
 
   function showLinks(view) {
-    for (const link of document.querySelectorAll("a.head")) link.classList.toggle("chosen", link.dataset.head === view.head);
-    for (const caption of document.querySelectorAll(".caption[data-metric]"))
+    for (const link of root.querySelectorAll("a.head")) link.classList.toggle("chosen", link.dataset.head === view.head);
+    for (const caption of root.querySelectorAll(".caption[data-metric]"))
       caption.hidden = caption.dataset.metric !== view.metric;
   }
 
   headspan.state.listen((view, before) => {
-    headspan.toolbar.show(view);
-    headspan.panel.show(view);
+    headspan.controls.show(view);
+    headspan.card.show(view);
+    headspan.wiring.show(view);
+    headspan.maps.show(headspan.card.shown());
     showLinks(view);
     headspan.figures.refresh();
+    headspan.home.selected?.(view);
     if (view.at && view.at !== before.at) goTo(view.at);
   });
   return {firstHead};

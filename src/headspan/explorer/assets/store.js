@@ -1,25 +1,27 @@
 "use strict";
-/* The page's data: blocks of base64 or JSON, found by the hash of their content and read when they are first used. */
-const headspan = {};
+/* The data: arrays and lists, found by the hash of their content and read when they are first used. They come in archives
+   (`explorer/store.py`), which the home of the component unpacks: the page, or a notebook. */
 headspan.store = (() => {
   const types = {
     i1: Int8Array, u1: Uint8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array,
     f4: Float32Array, f8: Float64Array,
   };
+  const places = new Map();
   const read = new Map();
 
-  function bytes(text) {
-    const raw = atob(text);
-    const found = new Uint8Array(raw.length);
-    for (let i = 0; i < raw.length; i++) found[i] = raw.charCodeAt(i);
+  /* Bytes of numbers stand sorted by significance, which packs better. */
+  function restored(bytes, size) {
+    const found = new Uint8Array(bytes.length), count = bytes.length / size;
+    for (let byte = 0; byte < size; byte++)
+      for (let i = 0; i < count; i++) found[i * size + byte] = bytes[byte * count + i];
     return found.buffer;
   }
 
   function block(id) {
     if (!read.has(id)) {
-      const element = document.getElementById(`d-${id}`);
-      const dtype = element.dataset.dtype;
-      read.set(id, dtype ? new types[dtype](bytes(element.textContent)) : JSON.parse(element.textContent));
+      const {bytes, dtype} = places.get(id);
+      read.set(id, dtype === "json" ? JSON.parse(new TextDecoder().decode(bytes))
+        : new types[dtype](restored(bytes, types[dtype].BYTES_PER_ELEMENT)));
     }
     return read.get(id);
   }
@@ -39,5 +41,19 @@ headspan.store = (() => {
     return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, resolved(part)]));
   }
 
-  return {resolved};
+  const unpacked = new Map();
+  /* Make an archive's arrays known; done once. */
+  function open(name) {
+    if (!unpacked.has(name)) unpacked.set(name, headspan.home.archive(name).then((archive) => {
+      if (archive === null) return;
+      let at = 0;
+      for (const [id, dtype, length] of archive.index) {
+        places.set(id, {dtype, bytes: archive.bytes.subarray(at, at + length)});
+        at += length;
+      }
+    }));
+    return unpacked.get(name);
+  }
+
+  return {resolved, open};
 })();

@@ -1,6 +1,5 @@
 "use strict";
 /* What the page knows of its model, and its tables: columns by name, cells by row. */
-headspan.record = JSON.parse(document.getElementById("page-record").textContent);
 headspan.tables = (() => {
   const known = new Map(headspan.record.tables.map((table) => [table.name, table]));
   const read = new Map();

@@ -3,6 +3,7 @@
    browser allows it. */
 (() => {
   const button = document.getElementById("theme");
+  if (!button) return;
   const root = document.documentElement;
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
@@ -18,6 +19,7 @@
   function show() {
     button.textContent = dark() ? "Light" : "Dark";
     button.setAttribute("aria-label", dark() ? "Light page" : "Dark page");
+    globalThis.headspan?.maps?.recolor();
   }
 
   const before = kept(() => localStorage.getItem("headspan-theme"));

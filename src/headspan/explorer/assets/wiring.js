@@ -1,161 +1,154 @@
 "use strict";
-/* The wiring diagram, drawn from the table of pairs: the strongest pairs that the filters leave, and those of the chosen
-   head in front of them. Layout follows figures/wiring_diagram.py, with the pixels that the page really has. */
+/* The wiring: which tiers are drawn, sliders over q and score, sets, a path, and one diagram, or two side by side. */
 headspan.wiring = (() => {
-  const TOP = 20, OWN = 8, POINTS = 17, DROP = 0.42;
-  const BOWS = [-0.09, 0.05, 0.13];
-  /* Width and opacity by tier, weakest and strongest; the score decides within. */
-  const LINES = {"": [[1.2, 4.5], [0.55, 0.95]], strong: [[2.8, 4.5], [0.9, 0.95]], "stands out": [[1.2, 2.2], [0.6, 0.75]],
-    background: [[1, 1.2], [0.3, 0.35]]};
-  const {layers, heads, kv_heads: kvHeads} = headspan.record.heads;
+  const {make, button, place} = headspan.dom;
+  const {chip, slider, menu} = headspan.controls;
+  const {number, count, upper} = headspan.words;
+  const pairs = headspan.pairs, about = headspan.record.pairs, {TIERS} = headspan.state;
+  const area = pairs ? place("diagram", "section") : null;
+  if (!area) return {show: () => {}, redraw: () => {}, element: null, edges: () => [], view: () => null};
 
-  function places() {
-    const found = new Map();
-    const group = heads / kvHeads;
-    layers.forEach((layer, y) => {
-      for (let head = 0; head < heads; head++) found.set(`L${layer}H${head}`, [head, y]);
-      if (kvHeads < heads)
-        for (let head = 0; head < kvHeads; head++)
-          found.set(`L${layer}K${head}`, [head * group + (group - 1) / 2, y - DROP]);
-    });
-    return found;
-  }
-
-  const where = places();
-
-  /* A curve between two heads that ends at the edge of the dot, its last piece as long as the arrow's tip. */
-  function curve(from, to, bow, pixels, radius, tip) {
-    const [dx, dy] = [0, 1].map((k) => (to[k] - from[k]) * pixels[k]);
-    const middle = [(from[0] + to[0]) / 2 + (bow * dy) / pixels[0], (from[1] + to[1]) / 2 - (bow * dx) / pixels[1]];
-    const at = (t) => [0, 1].map((k) => (1 - t) ** 2 * from[k] + 2 * t * (1 - t) * middle[k] + t ** 2 * to[k]);
-    const left = (t) => Math.hypot((at(t)[0] - to[0]) * pixels[0], (at(t)[1] - to[1]) * pixels[1]);
-    let base = 1, edge = 1;
-    while (edge > 0.02 && left(edge) < radius) edge -= 0.005;
-    base = edge;
-    while (base > 0.01 && left(base) < radius + tip) base -= 0.005;
-    const stops = Array.from({length: POINTS}, (_, i) => (base * i) / (POINTS - 1));
-    return [...stops, edge].map(at);
-  }
-
-  function arrow(edge, place, strength, {faint, off}, about) {
-    const tip = 8 + 5 * strength;
-    const [width, opacity] = LINES[edge.tier].map(([low, high]) => low + strength * (high - low));
-    const line = curve(where.get(edge.src), where.get(edge.dst), BOWS[place % 3], about.pixels,
-      about.busy.has(edge.dst) ? about.dot / 2 : about.dot / 8 + 2, tip);
-    const color = about.colors[edge.pairing];
-    return {
-      type: "scatter", mode: "lines+markers", x: line.map((p) => p[0]), y: line.map((p) => p[1]),
-      line: {color: color, width, simplify: false,
-        backoff: [...Array(line.length - 1).fill(0), tip / 2]},
-      marker: {symbol: "arrow", size: [...Array(line.length - 1).fill(0), tip], angleref: "previous", color: color,
-        line: {width: 0}},
-      opacity: faint ? 0.13 : opacity, visible: off ? "legendonly" : true,
-      meta: {pairing: edge.pairing, src: edge.src, dst: edge.dst}, showlegend: false,
-      legendgroup: off ? "background" : edge.pairing,
-      hovertemplate: about.words(edge) + "<extra></extra>",
-    };
-  }
-
-  function edges(view) {
-    const general = headspan.pairs.pairings.filter((name) => view.pairings.includes(name))
-      .flatMap((name) => headspan.pairs.strongest(view, TOP, headspan.pairs.through(name)));
-    if (!view.head) return {general, own: []};
-    const ends = headspan.panel.ends(view.head);
-    const own = [...headspan.pairs.strongest(view, OWN, headspan.pairs.into(ends)),
-      ...headspan.pairs.strongest(view, OWN, headspan.pairs.outOf(view.head))];
-    const rows = new Set(own.map((edge) => edge.row));
-    return {general: general.filter((edge) => !rows.has(edge.row)), own};
-  }
-
-  function arrows(view, about) {
-    const {general, own} = edges(view);
-    const scores = [...general, ...own].map((edge) => edge.score);
-    const low = Math.min(...scores), high = Math.max(...scores);
-    const shown = own.length ? own : general.filter((edge) => !isBackground(edge));
-    about.busy = new Set((shown.length ? shown : general).flatMap((edge) => [edge.src, edge.dst]));
-    const drawn = (edge, how) => arrow(edge, headspan.pairs.pairings.indexOf(edge.pairing),
-      high > low ? (edge.score - low) / (high - low) : 1, how, about);
-    const weakestFirst = (list) => [...list].sort((a, b) => a.score - b.score);
-    about.background = general.some(isBackground);
-    return [...weakestFirst(general).map((edge) => drawn(edge, {faint: Boolean(view.head), off: isBackground(edge)})),
-      ...weakestFirst(own).map((edge) => drawn(edge, {}))];
-  }
-
-  /* Pairs that share no more than expected are off until their legend entry is clicked. */
-  const isBackground = (edge) => edge.tier === "background";
-
-  function legend(view, about) {
-    const entry = (name, group, line, visible = true) => (
-      {type: "scatter", mode: "lines", x: [null], y: [null], name, legendgroup: group, line, visible});
-    return [...headspan.pairs.pairings.filter((name) => view.pairings.includes(name))
-      .map((name) => entry(about.names[name], name, {color: about.colors[name], width: 3})),
-    ...(about.background ? [entry("background pairs", "background", {color: "#8A929A", width: 1.2}, "legendonly")] : [])];
-  }
-
-  const square = (label) => label.includes("K");
-
-  function dots(labels, about, style) {
-    return {type: "scatter", x: labels.map((label) => where.get(label)[0]), y: labels.map((label) => where.get(label)[1]),
-      text: labels, mode: style.text ? "markers+text" : "markers", textfont: {size: 10, color: "#1B1F24"},
-      marker: {size: style.size, color: style.color, opacity: style.opacity ?? 1, line: style.line,
-        symbol: labels.map((label) => (square(label) ? "square" : style.symbol ?? "circle"))},
-      name: style.name, legend: "legend2", showlegend: Boolean(style.legend && labels.length),
-      hovertemplate: `<b>%{text}</b><extra>${style.name ?? ""}</extra>`};
-  }
-
-  const inside = (label, view) => {
-    const {layer} = headspan.labels.read(label);
-    return view.layers[0] <= layer && layer <= view.layers[1];
+  const STEPS = 100, Q_STEPS = [1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3, 1e-4, 1e-6, 1e-9, 1e-12];
+  const known = Object.entries(TIERS).filter(([key]) => key !== "strong" || about.graph_null === "two-way");
+  const tiers = known.map(([key, name]) => chip("checkbox", "tier", upper(name), {mark: key,
+    checked: (view) => view.tiers.includes(key),
+    onchange: () => {
+      const {tiers: before} = headspan.state.get();
+      headspan.state.set({tiers: Object.keys(TIERS).filter((each) => (each === key ? !before.includes(each) : before.includes(each)))});
+    }}));
+  const qText = (step) => (step === 0 ? "any" : `≤ ${Q_STEPS[step]}`);
+  const q = slider("q", {steps: Q_STEPS.length - 1, text: qText, oninput: (step) => headspan.state.set({q: step === 0 ? null : Q_STEPS[step]})});
+  const least = (step) => {
+    const [low, high] = pairs.range(headspan.state.get().metric);
+    return step === 0 ? null : Number((low + (step / STEPS) * (high - low)).toPrecision(4));
   };
+  const score = slider("Score", {steps: STEPS, text: (step) => (step === 0 ? "any" : `≥ ${number(least(step))}`),
+    oninput: (step) => headspan.state.set({min: least(step)})});
+  const ways = {both: "In and out", in: "Into it", out: "Out of it"};
+  const way = Object.entries(ways).map(([key, words]) => chip("radio", "way", words, {checked: (view) => view.way === key,
+    onchange: () => headspan.state.set({way: key})}));
+  const wayGroup = make("span", {class: "group ways", role: "group", "aria-label": "Pairs of the chosen head"}, way.map((each) => each.element));
+  const kinds = [...new Set(headspan.labels.others.map((node) => node.kind))].map((kind) => chip("checkbox", "kind",
+    kind === "mlp" ? "MLP" : upper(kind), {mark: kind, checked: (view) => view.kinds.includes(kind), onchange: () => {
+      const {kinds: before} = headspan.state.get();
+      headspan.state.set({kinds: before.includes(kind) ? before.filter((each) => each !== kind) : [...before, kind]});
+    }}));
 
-  function ties(view) {
-    const x = [], y = [];
-    if (kvHeads < heads)
-      for (const label of headspan.labels.all.filter((each) => inside(each, view))) {
-        const [a, b] = [where.get(label), where.get(headspan.labels.keyOf(label))];
-        x.push(a[0], b[0], null);
-        y.push(a[1], b[1], null);
-      }
-    return {type: "scatter", mode: "lines", x, y, hoverinfo: "skip", showlegend: false,
-      line: {color: "rgba(128, 138, 148, 0.28)", width: 1}};
+  const setsMenu = menu("Sets");
+  const pathMenu = menu("Path");
+  const saveMenu = menu("Save");
+  const ends = ["From", "To"].map((name) => make("input", {type: "text", size: 7, "aria-label": `${name} head`, placeholder: name}));
+  const pathNote = make("p", {class: "quiet", role: "status"});
+  pathMenu.body.append(make("form", {class: "row", onsubmit: (event) => {
+    event.preventDefault();
+    const labels = ends.map((each) => headspan.labels.read(each.value)?.label);
+    if (labels.every(Boolean)) headspan.state.set({path: labels});
+    else pathNote.textContent = "Write two heads, such as L4H7 and L5H1.";
+  }}, ends, make("button", {type: "submit"}, "Show"), button("None", () => headspan.state.set({path: null}))), pathNote,
+  make("p", {class: "quiet"}, "The path through the pairs shown whose weakest pair is strongest against its expected value."));
+  for (const kind of ["SVG", "PNG", "GraphML", "CSV"])
+    saveMenu.body.append(button(`${kind}: what is drawn`, () => headspan.exports.save(kind), {"data-save": kind.toLowerCase()}));
+  saveMenu.body.append(button("CSV: all pairs", () => {}, {"data-csv": about.table}), button("CSV: all heads", () => {}, {"data-csv": "heads"}));
+
+  const note = make("p", {class: "count", role: "status"});
+  const boxes = [make("div", {class: "canvas"}), make("div", {class: "canvas", hidden: true})];
+  const captions = boxes.map(() => make("p", {class: "canvas-title", hidden: true}));
+  const legend = make("p", {class: "wires-legend"});
+  area.append(make("div", {class: "controls"}, about.graph_null ? tiers.map((each) => each.element) : [],
+    about.graph_null ? q.element : null, score.element, wayGroup,
+    kinds.map((each) => each.element), setsMenu.element, pathMenu.element, saveMenu.element),
+  note, make("div", {class: "canvases"}, boxes.map((box, i) => make("div", {}, captions[i], box))), legend);
+  const diagrams = boxes.map((box, i) => headspan.diagram.build(box, i ? "Wiring diagram by the other score" : "Wiring diagram"));
+  let shown = [[], []];
+
+  function showSets(view) {
+    const names = [...headspan.sets.all(view)];
+    const name = make("input", {type: "text", placeholder: "name", "aria-label": "Name of the set", size: 10});
+    const heads = make("input", {type: "text", placeholder: "L4H7, L5H1", "aria-label": "Heads of the set", size: 18});
+    const file = make("input", {type: "file", accept: ".csv,text/csv", "aria-label": "CSV file of sets", onchange: async () => {
+      headspan.sets.add(headspan.sets.fromCsv(await file.files[0].text()));
+    }});
+    setsMenu.body.replaceChildren(
+      ...names.map(([each, members]) => make("label", {class: "set"}, make("input", {type: "checkbox", checked: view.classes.includes(each),
+        onchange: () => headspan.state.set({classes: view.classes.includes(each) ? view.classes.filter((other) => other !== each) : [...view.classes, each]})}),
+      make("i", {style: {background: headspan.sets.color(each, view)}}), make("span", {}, each), make("span", {class: "quiet"}, count(members.length)),
+      each in view.sets ? button("×", () => headspan.sets.remove(each), {"aria-label": `Remove ${each}`}) : null)),
+      make("form", {class: "row", onsubmit: (event) => {
+        event.preventDefault();
+        const [label, members] = [headspan.sets.clean(name.value), headspan.sets.heads(heads.value)];
+        if (label && members.length) headspan.sets.add({[label]: members});
+      }}, name, heads, make("button", {type: "submit"}, "Add")),
+      make("label", {class: "row"}, make("span", {class: "quiet"}, "or a CSV file (head, set)"), file));
   }
 
-  function headTraces(view, about) {
-    const shown = [...where.keys()].filter((label) => inside(label, view));
-    const big = shown.filter((label) => about.busy.has(label) || label === view.head);
-    const line = {width: 1, color: "#8A929A"}, text = about.dot >= 26, size = about.dot;
-    const classes = Object.entries(about.classes);
-    const members = (name) => big.filter((label) => about.classOf[label] === name);
-    return [
-      dots(shown.filter((label) => !big.includes(label)), about, {size: about.dot / 4, color: "#8A929A", opacity: 0.35}),
-      ...classes.map(([name, [color, symbol]]) => dots(members(name), about,
-        {size, color, symbol, line, text, name, legend: true})),
-      dots(big.filter((label) => !(about.classOf[label] in about.classes)), about,
-        {size, color: "#DDDDDD", line, text, name: classes.length ? "no class" : undefined, legend: classes.length > 0}),
-      ...(view.head && where.has(view.head) ? [selected(view.head, about)] : []),
-    ];
+  /* "41 strong, 430 more stand out, 9,033 do not", under which null, and what of it is drawn. */
+  function sentence(view, left, list) {
+    const tally = pairs.tally(view);
+    const all = tally.strong + tally["stands out"] + tally.background + tally[""];
+    const told = !about.graph_null ? `${count(all)} pairs. No null tells edges from background here; the strongest are drawn.`
+      : tally.strong + tally["stands out"] === 0 ? `None of ${count(all)} pairs stands out.`
+        : `${about.graph_null === "two-way" ? `${count(tally.strong)} strong, ${count(tally["stands out"])} more stand out` : `${count(tally["stands out"])} pairs stand out`}, ${count(tally.background)} do not.`;
+    const drawn = left ? ` ${count(list.length)} of ${count(list.length + left)} drawn, strongest first.` : "";
+    const pins = view.pins.length ? ` Pinned: ${view.pins.join(", ")}.` : "";
+    return [told, drawn, pins, about.null_note ? make("span", {class: "quiet"}, ` ${about.null_note}`) : ""];
   }
 
-  function selected(head, about) {
-    const color = getComputedStyle(document.documentElement).getPropertyValue("--mark").trim();
-    const [x, y] = where.get(head);
-    return {type: "scatter", mode: "markers", x: [x], y: [y], hoverinfo: "skip", showlegend: false, cliponaxis: false,
-      marker: {symbol: square(head) ? "square-open" : "circle-open", size: about.dot + 6, color: color,
-        line: {width: 3, color: color}}};
+  function showPath(view, path) {
+    if (!view.path) pathNote.textContent = "";
+    else if (!path.length) pathNote.textContent = `No path from ${view.path[0]} to ${view.path[1]} through the pairs shown.`;
+    else {
+      const weakest = path.reduce((a, b) => (a.score / a.expected < b.score / b.expected ? a : b));
+      pathNote.textContent = `${[path[0].src, ...path.map((edge) => edge.dst)].join(" → ")}. Weakest: ${weakest.src} → ${weakest.dst}, `
+        + `${number(weakest.score)} where ${number(weakest.expected)} is expected.`;
+    }
+    view.path?.forEach((label, i) => { ends[i].value = label; });
   }
 
-  /* The figure as stored, with arrows and heads for this view. */
-  function drawn(spec, view, width) {
-    const whole = spec.layout.yaxis.range;
-    const [first, last] = view.layers.map((layer) => layers.indexOf(layer));
-    const range = [whole[0] + first, whole[1] - (layers.length - 1 - last)];
-    const pixels = [Math.max(200, width - 90) / heads, Math.max(160, spec.layout.height - 150) / (range[1] - range[0])];
-    const about = {...spec.layout.meta, pixels, dot: Math.min(34, 0.9 * Math.min(...pixels)), words: headspan.words.pair};
-    const traces = arrows(view, about);
-    const below = {...spec.layout.legend2, y: -62 / Math.max(160, spec.layout.height - 150)};
-    return {data: [ties(view), ...legend(view, about), ...traces, ...headTraces(view, about)],
-      layout: {...spec.layout, legend2: below, yaxis: {...spec.layout.yaxis, range}}};
+  /* Room below the controls down to the end of the first screen. */
+  function room() {
+    if (headspan.home.room) return headspan.home.room;
+    const top = boxes[0].getBoundingClientRect().top + (headspan.home.scrolled?.() ?? 0);
+    return Math.max(260, Math.min(820, innerHeight - Math.min(top, innerHeight * 0.55) - 44));
   }
 
-  return {drawn};
+  function draw(view) {
+    const other = pairs.metrics.find((name) => name !== view.metric);
+    const height = room(), metrics = view.beside && other ? [view.metric, other] : [view.metric];
+    shown = metrics.map((metric) => headspan.graph.edges(view, metric));
+    const path = view.path ? headspan.graph.path(shown[0].edges, view.path) : [];
+    boxes.forEach((box, i) => { box.hidden = i >= metrics.length; });
+    captions.forEach((each, i) => {
+      each.hidden = metrics.length < 2;
+      each.textContent = upper(headspan.words.metricNames[metrics[i]] ?? "");
+    });
+    area.classList.toggle("beside", metrics.length > 1);
+    if (metrics.length < 2) diagrams[1].clear();
+    metrics.forEach((metric, i) => diagrams[i].show(view, metric, shown[i].edges, i ? [] : path, height));
+    note.replaceChildren(...sentence(view, shown[0].left, shown[0].edges));
+    showPath(view, path);
+  }
+
+  function showLegend(view) {
+    const roles = {Q: "queries", K: "keys", V: "values"};
+    const used = [...headspan.sets.all(view)];
+    legend.replaceChildren(
+      ...view.pairings.map((name) => make("span", {}, make("i", {class: `line ${name}`}), `${name}: to the ${roles[name[1]] ?? name} of`)),
+      ...used.slice(0, 10).map(([name]) => make("span", {class: "set-name"}, make("i", {style: {background: headspan.sets.color(name, view)}}), name)));
+  }
+
+  function show(view) {
+    for (const each of [...tiers, ...way, ...kinds]) each.show(view);
+    const tally = pairs.tally(view);
+    tiers.forEach((each, i) => { each.words.textContent = `${upper(known[i][1])} ${count(tally[known[i][1]])}`; });
+    const step = view.q === null ? 0 : Math.max(0, Q_STEPS.findIndex((value) => value <= view.q));
+    q.show(step, view.q === null ? "any" : `≤ ${view.q}`);
+    const [low, high] = pairs.range(view.metric);
+    score.show(view.min === null ? 0 : Math.round((STEPS * (view.min - low)) / (high - low || 1)), view.min === null ? "any" : `≥ ${number(view.min)}`);
+    wayGroup.hidden = !view.head;
+    showSets(view);
+    showLegend(view);
+    draw(view);
+  }
+
+  return {show, redraw: () => draw(headspan.state.get()), element: area, edges: () => shown[0].edges ?? [], diagram: diagrams[0]};
 })();

@@ -14,16 +14,15 @@ headspan.words = (() => {
   const p = (value, name = "p") => (Number.isNaN(value) || value === null ? "" : value === 0 ? `${name} < 1e-300`
     : `${name} = ${number(value, 2)}`);
 
-  /* What the mouse is told about a pair; labels and numbers only, so there is nothing to escape. */
-  function pair(edge) {
-    const name = metricNames[headspan.state.get().metric];
-    return [`<b>${edge.src} → ${edge.dst}</b> (${edge.pairing}${edge.tier && `, ${edge.tier}`})`,
-      `${name} ${number(edge.score, 4)}`,
-      ...edge.nulls.map((null_) => `${against(null_)}, ${p(null_.q, "q")}`)].join("<br>");
-  }
-
+  const count = (value) => value.toLocaleString("en");
+  const upper = (text) => text.charAt(0).toUpperCase() + text.slice(1);
   const nullNames = {"two-way": "two-way null", reverse: "reverse-order null", haar: "random subspaces"};
-  const against = (null_) => `${nullNames[null_.name]}: expected ${number(null_.expected)}, ${p(null_.p)}`;
+  const against = (null_) => null_.name === "expected" ? `Expected ${number(null_.expected)}, ${p(null_.p)}` : `${nullNames[null_.name] ?? null_.name}: expected ${number(null_.expected)}, ${p(null_.p)}`;
 
-  return {number, p, pair, against, nullNames, metricNames};
+  /* What the pointer is told about a pair, line by line. */
+  const pair = (edge, metric) => [`${edge.src} → ${edge.dst} (${edge.pairing}${edge.tier && `, ${edge.tier}`})`,
+    `${upper(edge.words ?? metricNames[metric] ?? metric)} ${number(edge.score, 4)}`,
+    ...edge.nulls.map((null_) => `${against(null_)}${null_.q === null_.q ? `, ${p(null_.q, "q")}` : ""}`)];
+
+  return {number, p, count, upper, pair, against, nullNames, metricNames};
 })();

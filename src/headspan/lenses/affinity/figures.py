@@ -5,7 +5,7 @@ Scores, ranks and nulls come from the result; what is done here is layout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -66,8 +66,18 @@ def figures(result: Result, classes: Mapping[str, str] | None = None) -> dict[st
     return drawn
 
 
-def alternatives(result: Result, classes: Mapping[str, str] | None = None) -> dict[str, dict[str, go.Figure]]:
-    """Of figures that show one score, the same for each score that there is: by name of the figure and of the score."""
+def alternatives(
+    result: Result, classes: Mapping[str, str] | None = None, names: Sequence[str] | None = None
+) -> dict[str, dict[str, go.Figure]]:
+    """Of figures that show one score, the same for each score that there is: by name of the figure and of the score.
+
+    Parameters
+    ----------
+    result, classes
+        As of `figures`.
+    names
+        Of which figures; all by default.
+    """
     metrics, sketched = shown_metrics(result), is_sketched(result)
     if len(metrics) < 2:
         return {}
@@ -78,7 +88,8 @@ def alternatives(result: Result, classes: Mapping[str, str] | None = None) -> di
     if not sketched:
         draw[MATRICES] = lambda metric: affinity_matrices(result, metric)
         draw[NULLS] = lambda metric: score_distributions(result, metric)
-    return {name: {metric: make(metric) for metric in metrics} for name, make in draw.items()}
+    wanted = draw if names is None else {name: make for name, make in draw.items() if name in names}
+    return {name: {metric: make(metric) for metric in metrics} for name, make in wanted.items()}
 
 
 def score_distributions(result: Result, metric: str | None = None) -> go.Figure:

@@ -194,8 +194,16 @@ def _hub(result: Result) -> Finding | None:
         "geometric mean of the two.",
         reference=PAPER,
         figure="Hubs",
-        weight=0.7,
+        # A mean excess has no test of its own: where no pair stands out, neither does a hub.
+        weight=0.7 if _any_stands_out(result) else 0.3,
     )
+
+
+def _any_stands_out(result: Result) -> bool:
+    """Whether any pair does; a sketch, which has no tiers, keeps its strongest pairs alone."""
+    if graph_null(result) is None:
+        return True
+    return any((edges(result, pairing)["tier"] != BACKGROUND).any() for pairing in composing_pairings(result))
 
 
 def _has_pairs(result: Result, pairing: str) -> bool:

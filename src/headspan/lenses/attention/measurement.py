@@ -125,7 +125,9 @@ def _boundaries(tokens: ShotTokens, level: str, special: str) -> list[int]:
 
 def _coordinates(run: Forward, prompt: Prompt, groups: Groups) -> dict[str, Any]:
     texts = np.array(groups.texts, dtype=object)
+    words = _word_numbers(prompt, groups)
     return {
+        **({} if words is None else {"query_word": ("query", words)}),
         "layer": np.array(run.model.layer_numbers),
         "query": np.arange(len(groups)),
         "key": np.arange(len(groups)),
@@ -135,6 +137,13 @@ def _coordinates(run: Forward, prompt: Prompt, groups: Groups) -> dict[str, Any]
         "token_id": ("position", np.array(prompt.ids)),
         "token_text": ("position", np.array(prompt.texts, dtype=object)),
     }
+
+
+def _word_numbers(prompt: Prompt, groups: Groups) -> np.ndarray | None:
+    """The word that every token of a map belongs to; None where maps are not between all tokens, or words unknown."""
+    if prompt.text is None or prompt.offsets is None or groups.of_token != tuple(range(len(prompt))):
+        return None
+    return np.array(word_groups(prompt).of_token)
 
 
 def _maps(run: Forward, groups: Groups, pooling: str) -> dict[str, Any]:

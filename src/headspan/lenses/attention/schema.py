@@ -28,7 +28,7 @@ def _layer(name: str, words: str, values: str = SHARE, null: str = "", **more: A
 
 
 MAPS = (
-    Variable("pattern", ("head", "query", "key"), "attention", SHARE, UNIFORM),
+    Variable("pattern", ("head", "query", "key"), "attention", SHARE, UNIFORM, card="Attention on the example prompt"),
     Variable("mean_map", MAP, "attention, mean over heads", SHARE, UNIFORM),
     Variable("write_map", MAP, "attention, heads weighted by the norm of what they write", SHARE, UNIFORM),
     Variable("left_out", ("layer", "query"), "attention to what is not shown", SHARE),

@@ -4,6 +4,7 @@ from headspan.runtime.interventions.ablation import AblatedHeads, WithoutSubspac
 from headspan.runtime.interventions.channels import WithoutChannel
 from headspan.runtime.interventions.edits import Edits, Intervention, intervened
 from headspan.runtime.interventions.replacement import Reinitialized, SwappedHeads
+from headspan.runtime.interventions.scaling import ScaledHeads
 from headspan.runtime.interventions.spectral import HeadSpectra, ScaledLogits, SpectrumChange
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "HeadSpectra",
     "Intervention",
     "Reinitialized",
+    "ScaledHeads",
     "ScaledLogits",
     "SpectrumChange",
     "SwappedHeads",

@@ -1,0 +1,182 @@
+"use strict";
+/* One wiring diagram as SVG: edges below, nodes above. What the pointer means is found by geometry: a node where it is in a
+   node's box, else the nearest edge within a few pixels. */
+headspan.diagram = (() => {
+  const {make, svg} = headspan.dom;
+  const NEAR = 6, FAINT = 0.1;
+  /* Width and opacity by tier, weakest and strongest; the score decides within. */
+  const LINES = {"": [[1.2, 3.5], [0.5, 0.9]], strong: [[2.4, 4.2], [0.85, 0.95]], "stands out": [[1, 1.7], [0.45, 0.65]],
+    background: [[0.8, 1], [0.2, 0.28]]};
+
+  function distance([x, y], points) {
+    let least = Infinity;
+    for (let i = 1; i < points.length; i++) {
+      const [[ax, ay], [bx, by]] = [points[i - 1], points[i]];
+      const [dx, dy] = [bx - ax, by - ay], along = dx * dx + dy * dy || 1;
+      const t = Math.max(0, Math.min(1, ((x - ax) * dx + (y - ay) * dy) / along));
+      least = Math.min(least, Math.hypot(x - ax - t * dx, y - ay - t * dy));
+    }
+    return least;
+  }
+
+  function build(box, title) {
+    const edgeLayer = svg("g", {class: "edges"}), nodeLayer = svg("g", {class: "nodes"}), axis = svg("g", {class: "axis"});
+    const ties = svg("path", {class: "ties"});
+    const picture = svg("svg", {class: "wires", role: "group", "aria-label": title, tabindex: "0",
+      "aria-description": "Arrow keys go from head to head, Enter goes to the card"}, axis, ties, edgeLayer, nodeLayer);
+    const tip = make("div", {class: "tip", role: "status", hidden: true});
+    box.replaceChildren(picture, tip);
+    const curves = new WeakMap();
+    let drawn = {nodes: new Map(), edges: [], key: ""}, metric = null, hovered = null;
+
+    /* Many lines are drawn thinner and paler, so that the strong ones can be followed. */
+    function lineOf(edge, low, high, own, view, crowd) {
+      const strength = edge.words ? 0.5 : high > low ? (edge.score - low) / (high - low) : 1;
+      // Where only a rotation is known as null, an edge is drawn lightly: anisotropy alone exceeds that.
+      const [width, opacity] = LINES[edge.words && !edge.tier ? "background" : edge.tier].map(([least, most]) => least + strength * (most - least));
+      if (own) return {width, opacity: Math.min(1, opacity + 0.2)};
+      return view.head ? {width, opacity: FAINT} : {width: width * (0.5 + crowd / 2), opacity: opacity * (edge.tier === "strong" ? 0.7 + 0.3 * crowd : crowd)};
+    }
+
+    /* An arrow's curve for the places that nodes have now; found once, whatever is chosen. */
+    function curveOf(edge, place, width) {
+      const key = `${drawn.key} ${width.toFixed(1)}`;
+      if (!curves.has(edge)) curves.set(edge, new Map());
+      const own = curves.get(edge);
+      if (!own.has(key)) {
+        if (own.size > 3) own.clear();
+        own.set(key, headspan.layout.arrow(drawn.nodes.get(edge.src), drawn.nodes.get(edge.dst), place, width));
+      }
+      return own.get(key);
+    }
+
+    function drawEdges(view, list, path) {
+      const crowd = Math.min(1, Math.max(0.35, (150 / Math.max(1, list.length)) ** 0.5));
+      const scores = list.filter((edge) => !edge.words).map((edge) => edge.score), low = Math.min(...scores), high = Math.max(...scores);
+      const ends = view.head ? headspan.labels.ends(view.head) : [];
+      const onPath = new Set(path.map((edge) => edge.row));
+      const isOwn = (edge) => (onPath.size ? onPath.has(edge.row) : edge.src === view.head || ends.includes(edge.dst));
+      const looked = onPath.size ? {...view, head: view.head ?? "path"} : view;
+      const shown = list.filter((edge) => drawn.nodes.has(edge.src) && drawn.nodes.has(edge.dst))
+        .map((edge) => ({edge, own: isOwn(edge)}));
+      // Strong pairs in front of the others, and those of the chosen head in front of all.
+      const front = ({edge, own}) => 2 * own + (edge.tier === "strong");
+      shown.sort((a, b) => front(a) - front(b));
+      const paths = [...edgeLayer.children];
+      drawn.edges = shown.map(({edge, own}, i) => {
+        const {width, opacity} = lineOf(edge, low, high, own, looked, crowd);
+        const place = Math.max(0, headspan.pairs.pairings.indexOf(edge.pairing));
+        const curve = curveOf(edge, place, width);
+        const element = paths[i] ?? edgeLayer.appendChild(svg("path"));
+        element.setAttribute("class", `edge ${edge.words ? "more" : edge.pairing}`);
+        element.setAttribute("d", curve.d);
+        element.setAttribute("stroke-width", width.toFixed(2));
+        element.setAttribute("opacity", opacity.toFixed(2));
+        element.dataset.edge = `${edge.src}-${edge.dst}-${edge.pairing}`;
+        element.dataset.tier = edge.tier;
+        return {edge, own, points: curve.points, element, faint: opacity <= FAINT};
+      });
+      for (const left of paths.slice(shown.length)) left.remove();
+    }
+
+    function drawNode(node, view, busy) {
+      const names = headspan.sets.of(node.id, view), color = names.length ? headspan.sets.color(names[0], view) : null;
+      const chosen = node.id === view.head || node.id === view.with;
+      const dimmed = !busy.has(node.id) && !chosen;
+      const words = [node.id, ...names, `${busy.get(node.id) ?? 0} pairs drawn`].join(", ");
+      return svg("g", {class: `node ${node.kind}${chosen ? " chosen" : ""}${dimmed ? " quiet" : ""}`, "data-head": node.id,
+        role: "button", "aria-label": words, "aria-pressed": chosen ? "true" : "false", transform: `translate(${node.x} ${node.y})`},
+      svg("rect", {x: -node.w / 2, y: -node.h / 2, width: node.w, height: node.h, rx: node.kind === "kv" ? 2 : node.h / 2,
+        style: color ? {"--set": color} : {}, class: color ? "colored" : null}),
+      view.pins.includes(node.id) ? svg("circle", {class: "pin", cx: node.w / 2 - 2, cy: -node.h / 2 + 2, r: 3.5}) : null,
+      node.text ? svg("text", {y: 3.6, "text-anchor": "middle"}, node.text) : null);
+    }
+
+    function show(view, chosenMetric, list, path, room) {
+      metric = chosenMetric;
+      hide();
+      const width = Math.max(280, box.clientWidth);
+      const {nodes, height, layers} = headspan.layout.places(view, width, room);
+      drawn = {nodes, edges: [], key: `${width} ${height} ${view.layers} ${view.kinds}`};
+      picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
+      picture.setAttribute("height", height);
+      picture.setAttribute("width", width);
+      drawEdges(view, list, path);
+      const busy = new Map();
+      for (const {edge, own} of drawn.edges)
+        for (const id of [edge.src, edge.dst]) if (own || !view.head) busy.set(id, (busy.get(id) ?? 0) + 1);
+      nodeLayer.replaceChildren(...[...nodes.values()].map((node) => drawNode(node, view, busy)));
+      const every = Math.ceil(11 / (layers.length > 1 ? Math.abs(layers[1][1] - layers[0][1]) : 99));
+      axis.replaceChildren(...layers.filter((_, i) => i % every === 0).map(([layer, y]) => svg("text", {x: 4, y: y + 4}, `L${layer}`)));
+      ties.setAttribute("d", [...nodes.values()].filter((node) => headspan.labels.grouped && node.kind === "head").map((node) => {
+        const shared = nodes.get(headspan.labels.keyOf(node.id));
+        return `M${node.x} ${node.y}L${shared.x} ${shared.y}`;
+      }).join(""));
+    }
+
+    const inside = (event) => {
+      const frame = picture.getBoundingClientRect(), scale = picture.viewBox.baseVal.width / frame.width || 1;
+      return [(event.clientX - frame.left) * scale, (event.clientY - frame.top) * scale];
+    };
+
+    /* What is at a point: a node first, then the nearest edge, those in front before those that are faint. */
+    function hit([x, y]) {
+      for (const node of drawn.nodes.values())
+        if (Math.abs(x - node.x) <= node.w / 2 + 1 && Math.abs(y - node.y) <= node.h / 2 + 1) return {node};
+      let best = null, least = NEAR;
+      for (const each of drawn.edges) {
+        const away = each.faint ? Infinity : distance([x, y], each.points);
+        if (away < least) [best, least] = [each, away];
+      }
+      return best && {edge: best};
+    }
+
+    function hide() {
+      tip.hidden = true;
+      hovered?.classList.remove("hovered");
+      hovered = null;
+    }
+
+    /* A few words beside what the pointer is at, never on top of it. */
+    function tell(lines, [x, y], gap) {
+      tip.replaceChildren(...lines.map((line, i) => make(i ? "div" : "b", {}, line)));
+      tip.hidden = false;
+      const [w, h] = [tip.offsetWidth, tip.offsetHeight], room = box.clientWidth;
+      tip.style.left = `${Math.max(0, Math.min(room - w, x - w / 2))}px`;
+      tip.style.top = `${y - gap - h >= 0 ? y - gap - h : y + gap}px`;
+    }
+
+    function moved(event) {
+      const point = inside(event), found = hit(point);
+      hide();
+      picture.style.cursor = found ? "pointer" : "";
+      if (!found) return;
+      if (found.node) {
+        const {id, x, y, h} = found.node, names = headspan.sets.of(id);
+        tell([id, ...(names.length ? [names.join(", ")] : [])], [x, y], h / 2 + 8);
+        return;
+      }
+      hovered = found.edge.element;
+      hovered.classList.add("hovered");
+      tell(headspan.words.pair(found.edge.edge, metric), point, 16);
+    }
+
+    function clicked(event) {
+      const found = hit(inside(event));
+      hide();
+      if (found?.node) headspan.card.open(found.node.id);
+      else if (found?.edge) headspan.card.open(found.edge.edge.dst, {other: found.edge.edge.src});
+    }
+
+    picture.addEventListener("pointermove", moved);
+    picture.addEventListener("pointerleave", hide);
+    picture.addEventListener("click", clicked);
+    const clear = () => {
+      edgeLayer.replaceChildren();
+      nodeLayer.replaceChildren();
+    };
+    return {show, clear, element: picture, drawn: () => drawn};
+  }
+
+  return {build};
+})();

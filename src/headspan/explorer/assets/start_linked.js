@@ -1,3 +1,0 @@
-"use strict";
-headspan.state.start();
-headspan.figures.start();

@@ -1,0 +1,128 @@
+"""A chapter of a report: a summary and one figure, everything else unfolds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
+
+from headspan.explorer.figure_block import figure_blocks, figure_id
+from headspan.explorer.findings_section import finding_block
+from headspan.explorer.html import Markup, element, folded
+from headspan.explorer.page import Entry
+from headspan.explorer.store import Store
+from headspan.finding import Finding
+from headspan.heads.classes import HeadClasses
+from headspan.lenses.overview import card_maps
+from headspan.result import Result
+
+if TYPE_CHECKING:
+    from headspan.explorer.assembly import LensPart
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What a chapter is made of."""
+
+    title: str
+    parts: Sequence[LensPart]
+    figures: Mapping[str, Mapping[str, go.Figure]]
+    told: Sequence[Finding]
+    """Findings that stand at the top of the page and are not told again."""
+    classes: HeadClasses | None
+    start: str
+    """What identifiers begin with."""
+
+    @property
+    def identifier(self) -> str:
+        return f"{self.start}chapter-{self.title.lower().replace(' ', '-')}"
+
+    def entry(self) -> Entry:
+        """Its line of the contents, with its lenses and their figures below."""
+        return Entry(
+            self.identifier,
+            self.title,
+            [
+                Entry(
+                    f"{self.start}{part.lens.name}",
+                    part.lens.title,
+                    [Entry(figure_id(f"{self.start}{part.lens.name}", name), name) for name in self.drawn(part)],
+                )
+                for part in self.parts
+            ],
+        )
+
+    def drawn(self, part: LensPart) -> Mapping[str, go.Figure]:
+        """The figures of one lens."""
+        return self.figures.get(part.lens.name, {}) if part.result is not None else {}
+
+
+def chapter_section(chapter: Chapter, store: Store, behind: Mapping[str, Mapping[str, str]]) -> Markup:
+    """The chapter as a section: the first figure of its lenses, then one fold for each lens."""
+    shown = next((part.lens.name for part in chapter.parts if chapter.drawn(part)), None)
+    blocks = []
+    for part in chapter.parts:
+        figures = _lens_figures(chapter, part, store, behind)
+        first, rest = (figures[:1], figures[1:]) if part.lens.name == shown else ([], figures)
+        blocks.append(_lens_block(chapter, part, first, rest))
+    return element("section", element("h2", chapter.title), *blocks, id_=chapter.identifier, class_="chapter")
+
+
+def _lens_block(chapter: Chapter, part: LensPart, first: Sequence[Markup], rest: Sequence[Markup]) -> Markup:
+    lens, result = part.lens, part.result
+    summary = element("p", f"{lens.summary[0].upper()}{lens.summary[1:]}.", class_="lead")
+    children: list[Markup] = [element("h3", lens.title, class_="lens"), summary]
+    if result is None:
+        children.append(element("p", f"Not computed: {part.problem}."))
+        return element("section", *children, id_=f"{chapter.start}{lens.name}", class_="lens")
+    found = [finding for finding in result.findings if not any(finding is one for one in chapter.told)]
+    if any(True for _ in card_maps({lens.name: result})):
+        children.append(element("div", data_maps=lens.name))
+    children += first
+    notes = [_classes_note(chapter.classes)] if chapter.classes is not None and _scores_pairs(result) else []
+    inside = [*map(finding_block, found), *notes, *rest]
+    if inside:
+        children.append(folded(_fold_title(len(found), len(rest)), *inside, class_="more"))
+    return element("section", *children, id_=f"{chapter.start}{lens.name}", class_="lens")
+
+
+def _fold_title(n_findings: int, n_figures: int) -> str:
+    counts = [(n_findings, "finding"), (n_figures, "figure")]
+    told = [f"{count} more {name}{'s' if count > 1 else ''}" for count, name in counts if count]
+    return f"Show {' and '.join(told)}" if told else "Show notes"
+
+
+def _lens_figures(
+    chapter: Chapter, part: LensPart, store: Store, behind: Mapping[str, Mapping[str, str]]
+) -> list[Markup]:
+    if part.result is None:
+        return []
+    drawn, name = chapter.drawn(part), part.lens.name
+    others = _alternatives(part.result, drawn, chapter.classes)
+    return figure_blocks(drawn, store, f"{chapter.start}{name}", others, behind.get(name, {}))
+
+
+def _scores_pairs(result: Result) -> bool:
+    return bool(result.tables) and result.tables[0] == "pairs"
+
+
+def _alternatives(
+    result: Result, drawn: Mapping[str, go.Figure], classes: HeadClasses | None
+) -> dict[str, dict[str, go.Figure]]:
+    """Of figures that show one score, the same for each score that there is, where the lens offers that."""
+    make = getattr(result.lens.part("figures"), "alternatives", None)
+    if make is None:
+        return {}
+    found: dict[str, dict[str, go.Figure]] = make(result, None if classes is None else classes.of_head, tuple(drawn))
+    return found
+
+
+def _classes_note(classes: HeadClasses) -> Markup:
+    published = (
+        ""
+        if classes.source.startswith("detected")
+        else " They were published for a model of this shape, and hold if it is this one."
+    )
+    return element("p", f"Head classes: {classes.source}.{published}", class_="evidence")

@@ -1,0 +1,60 @@
+"""One sentence per head that says what it seems to be, and lines about single pairs, out of what the lenses say.
+
+A lens that has something to say about every head has a module `card` with `phrases(result)`: head label to a phrase
+that follows "it", such as "writes mostly to the keys of L5H1". Lines about pairs come from tables with `src` and `dst`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headspan.explorer.page_tables import pairs_result
+from headspan.finding import significance
+from headspan.result import Result
+
+MOST_ROWS = 3000
+"""Tables of more rows than this are not told pair by pair."""
+
+
+def head_sentences(results: Mapping[str, Result], classes: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Head label to its sentence; heads that nothing is said of are left out."""
+    phrases: dict[str, list[str]] = {}
+    for label, names in classes.items():
+        if names:
+            phrases[label] = [f"is labeled {' and '.join(names)}"]
+    for result in results.values():
+        part = result.lens.part("card")
+        if part is not None:
+            for label, phrase in part.phrases(result).items():
+                phrases.setdefault(str(label), []).append(phrase)
+    return {label: f"{label} {_joined(own)}." for label, own in phrases.items()}
+
+
+def _joined(phrases: Sequence[str]) -> str:
+    first, *rest = phrases
+    return "; ".join([first, *(f"it {phrase}" for phrase in rest)])
+
+
+def pair_texts(results: Mapping[str, Result]) -> list[dict[str, Any]]:
+    """What lenses say of single pairs, besides the one whose pairs the page is about: by pair, lines of text."""
+    main, found = pairs_result(results), []
+    for result in results.values():
+        schema = result.lens.schema
+        if result is main or not schema.tables or not schema.metrics:
+            continue
+        rows = result.table() if schema.tables[0].name in result.tables else None
+        if rows is None or not {"src", "dst", "pairing"} <= set(rows.columns) or len(rows) > MOST_ROWS:
+            continue
+        of: dict[str, list[str]] = {}
+        for row in rows.to_dict("records"):
+            of.setdefault(f"{row['src']}-{row['dst']}-{row['pairing']}", []).append(_line(row, schema.metrics[0]))
+        found.append({"title": result.lens.title, "of": of})
+    return found
+
+
+def _line(row: Mapping[Any, Any], metric: str) -> str:
+    beside = [f"expected {row[f'{metric}_null']:.3g}"] if f"{metric}_null" in row else []
+    beside += [significance("q", row[f"{metric}_q"])] if f"{metric}_q" in row else []
+    told = f"{metric.replace('_', ' ')} {row[metric]:.3g}"
+    return f"{told} ({', '.join(beside)})" if beside else told

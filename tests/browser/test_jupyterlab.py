@@ -1,0 +1,80 @@
+"""The widget in a real JupyterLab, driven as a person would: a cell is run, a head is clicked, Python reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import LOOPBACK_ALONE, running_browser
+
+CELLS = (
+    "import headspan\nwidget = headspan.explore('demo', lenses=['affinity', 'attention'], progress=False)\nwidget",
+    "print('selected', widget.selected)",
+)
+
+
+def notebook() -> str:
+    """A notebook with the cells, none of them run."""
+    cells = [
+        {"cell_type": "code", "id": f"cell{i}", "metadata": {}, "execution_count": None, "outputs": [], "source": text}
+        for i, text in enumerate(CELLS)
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    return json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[str]:
+    """The address of a JupyterLab on loopback that has the notebook."""
+    if find_spec("jupyterlab") is None:
+        pytest.skip("JupyterLab is not installed (pip install jupyterlab)")
+    (tmp_path / "explore.ipynb").write_text(notebook())
+    line = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", "--port=0", "--allow-root"]
+    line += [f"--ServerApp.root_dir={tmp_path}", "--IdentityProvider.token=", "--LabApp.news_url="]
+    places = {f"JUPYTER_{name}_DIR": str(tmp_path / name.lower()) for name in ("CONFIG", "RUNTIME")}
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(line, stderr=log, stdout=log, env={**os.environ, **places})
+        try:
+            yield f"{_address(tmp_path / 'log', process)}lab/tree/explore.ipynb"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
+    for _ in range(600):
+        found = re.search(r"http://127\.0\.0\.1:\d+/", log.read_text())
+        if found:
+            return found.group()
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.2)
+    raise AssertionError(log.read_text())
+
+
+@pytest.mark.slow
+def test_a_head_clicked_in_jupyterlab_is_read_in_python(lab: str) -> None:
+    with running_browser(LOOPBACK_ALONE) as browser:
+        page = browser.new_page(viewport={"width": 1500, "height": 1000})
+        page.set_default_timeout(90_000)
+        page.goto(lab)
+        cells = page.locator(".jp-Notebook .jp-CodeCell")
+        cells.nth(1).wait_for()
+        cells.nth(0).locator(".cm-content").click()
+        page.keyboard.press("Shift+Enter")
+        page.locator(".headspan.notebook .node[data-head=L1H6]").click()
+        assert page.locator("[data-card=L1H6]").count() == 1
+        page.fill(".headspan [aria-label=Prompt]", "abcabcabc")
+        page.locator(".headspan .live button", has_text="Run").click()
+        page.wait_for_function("document.querySelectorAll('.headspan .card .tokens span').length === 9")
+        cells.nth(1).locator(".cm-content").click()
+        page.keyboard.press("Shift+Enter")
+        cells.nth(1).locator(".jp-OutputArea-output", has_text="selected L1H6").wait_for()

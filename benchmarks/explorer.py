@@ -21,6 +21,7 @@ from headspan.explorer.payload import HeadGrid
 from tests.browser.chromium import Watched, opened, running_browser
 from tests.browser.synthetic_page import write_page
 from tests.browser.synthetic_results import random_affinity, random_detection, random_similarity
+from tests.browser.test_large_report import Meter
 
 CLICK = """async (label) => {
   const node = document.querySelector(`.node[data-head=${label}] rect`).getBoundingClientRect();
@@ -71,7 +72,11 @@ def main() -> None:
 
 
 def _interactions(page: Watched) -> None:
+    meter = Meter(page)
+    before = meter.seconds()
     clicks = [page.evaluate(CLICK, f"L{layer}H{head}") for layer in range(12) for head in (0, 5, 11)]
+    work = 1000 * (meter.seconds() - before) / len(clicks)
+    print(f"work of the main thread per click: {work:.0f} ms")
     worst = statistics.quantiles(clicks, n=20)[-1]
     print(f"click to card: median {statistics.median(clicks):.0f} ms, 95th percentile {worst:.0f} (targets 100, 200)")
     page.evaluate("headspan.state.set({head: null})")

@@ -133,3 +133,13 @@ def test_complaints_and_requests_would_be_seen(browser: Browser, tmp_path: Path)
         assert page.requests == ["http://example.invalid/x.png"]
         assert "error: boom" in page.complaints
         assert "error: late" in page.complaints
+
+
+def test_half_a_page_still_says_what_was_found(browser: Browser, demo_report: Path, tmp_path: Path) -> None:
+    html = demo_report.read_text(encoding="utf-8")
+    half = tmp_path / "half.html"
+    half.write_text(html[: html.index('id="archive-core"') + 500], encoding="utf-8")
+    with opened(browser, half) as page:
+        assert page.locator("h1").inner_text() == "demo"
+        assert page.locator("#findings li").count() >= 3
+        assert page.complaints == []

@@ -19,6 +19,11 @@ headspan.diagram = (() => {
     return least;
   }
 
+  /* Only what differs is written: a thousand attributes that stay cost more than the few that change. */
+  function change(element, attributes) {
+    for (const [name, value] of Object.entries(attributes)) if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+  }
+
   function build(box, title) {
     const edgeLayer = svg("g", {class: "edges"}), nodeLayer = svg("g", {class: "nodes"}), axis = svg("g", {class: "axis"});
     const ties = svg("path", {class: "ties"});
@@ -26,7 +31,8 @@ headspan.diagram = (() => {
       "aria-description": "Arrow keys go from head to head, Enter goes to the card"}, axis, ties, edgeLayer, nodeLayer);
     const tip = make("div", {class: "tip", role: "status", hidden: true});
     box.replaceChildren(picture, tip);
-    const curves = new WeakMap();
+    const curves = new WeakMap(), paths = new WeakMap(), shapes = new Map();
+    let listed = null, laid = "";
     let drawn = {nodes: new Map(), edges: [], key: ""}, metric = null, hovered = null;
 
     /* Many lines are drawn thinner and paler, so that the strong ones can be followed. */
@@ -62,34 +68,52 @@ headspan.diagram = (() => {
       // Strong pairs in front of the others, and those of the chosen head in front of all.
       const front = ({edge, own}) => 2 * own + (edge.tier === "strong");
       shown.sort((a, b) => front(a) - front(b));
-      const paths = [...edgeLayer.children];
-      drawn.edges = shown.map(({edge, own}, i) => {
+      drawn.edges = shown.map(({edge, own}) => {
         const {width, opacity} = lineOf(edge, low, high, own, looked, crowd);
         const place = Math.max(0, headspan.pairs.pairings.indexOf(edge.pairing));
         const curve = curveOf(edge, place, width);
-        const element = paths[i] ?? edgeLayer.appendChild(svg("path"));
-        element.setAttribute("class", `edge ${edge.words ? "more" : edge.pairing}`);
-        element.setAttribute("d", curve.d);
-        element.setAttribute("stroke-width", width.toFixed(2));
-        element.setAttribute("opacity", opacity.toFixed(2));
-        element.dataset.edge = `${edge.src}-${edge.dst}-${edge.pairing}`;
-        element.dataset.tier = edge.tier;
+        const element = elementOf(edge);
+        change(element, {d: curve.d, "stroke-width": width.toFixed(2), opacity: opacity.toFixed(2)});
         return {edge, own, points: curve.points, element, faint: opacity <= FAINT};
       });
-      for (const left of paths.slice(shown.length)) left.remove();
+      // The same edges as before stay where they are, and those of the chosen head come to the front.
+      if (list !== listed || edgeLayer.childElementCount !== shown.length) edgeLayer.replaceChildren(...drawn.edges.map((each) => each.element));
+      else edgeLayer.append(...drawn.edges.filter((each) => each.own).map((each) => each.element));
+      listed = list;
+    }
+
+    function elementOf(edge) {
+      if (!paths.has(edge)) paths.set(edge, svg("path", {class: `edge ${edge.words ? "more" : edge.pairing}`,
+        "data-edge": `${edge.src}-${edge.dst}-${edge.pairing}`, "data-tier": edge.tier}));
+      return paths.get(edge);
     }
 
     function drawNode(node, view, busy) {
       const names = headspan.sets.of(node.id, view), color = names.length ? headspan.sets.color(names[0], view) : null;
-      const chosen = node.id === view.head || node.id === view.with;
-      const dimmed = !busy.has(node.id) && !chosen;
-      const words = [node.id, ...names, `${busy.get(node.id) ?? 0} pairs drawn`].join(", ");
-      return svg("g", {class: `node ${node.kind}${chosen ? " chosen" : ""}${dimmed ? " quiet" : ""}`, "data-head": node.id,
-        role: "button", "aria-label": words, "aria-pressed": chosen ? "true" : "false", transform: `translate(${node.x} ${node.y})`},
+      return svg("g", {...state(node, view, busy), "data-head": node.id, role: "button", transform: `translate(${node.x} ${node.y})`},
       svg("rect", {x: -node.w / 2, y: -node.h / 2, width: node.w, height: node.h, rx: node.kind === "kv" ? 2 : node.h / 2,
         style: color ? {"--set": color} : {}, class: color ? "colored" : null}),
       view.pins.includes(node.id) ? svg("circle", {class: "pin", cx: node.w / 2 - 2, cy: -node.h / 2 + 2, r: 3.5}) : null,
       node.text ? svg("text", {y: 3.6, "text-anchor": "middle"}, node.text) : null);
+    }
+
+    /* Nodes are made anew where they stand elsewhere or sets have changed, else they change in place. */
+    function drawNodes(view, busy) {
+      const key = `${drawn.key} ${JSON.stringify([view.sets, view.pins])}`;
+      if (key !== laid || !nodeLayer.childElementCount) {
+        shapes.clear();
+        for (const node of drawn.nodes.values()) shapes.set(node.id, drawNode(node, view, busy));
+        nodeLayer.replaceChildren(...shapes.values());
+        laid = key;
+      } else for (const node of drawn.nodes.values()) change(shapes.get(node.id), state(node, view, busy));
+    }
+
+    function state(node, view, busy) {
+      const chosen = node.id === view.head || node.id === view.with;
+      const dimmed = !busy.has(node.id) && !chosen;
+      const words = [node.id, ...headspan.sets.of(node.id, view), `${busy.get(node.id) ?? 0} pairs drawn`].join(", ");
+      return {class: `node ${node.kind}${chosen ? " chosen" : ""}${dimmed ? " quiet" : ""}`, "aria-label": words,
+        "aria-pressed": chosen ? "true" : "false"};
     }
 
     function show(view, chosenMetric, list, path, room) {
@@ -105,7 +129,7 @@ headspan.diagram = (() => {
       const busy = new Map();
       for (const {edge, own} of drawn.edges)
         for (const id of [edge.src, edge.dst]) if (own || !view.head) busy.set(id, (busy.get(id) ?? 0) + 1);
-      nodeLayer.replaceChildren(...[...nodes.values()].map((node) => drawNode(node, view, busy)));
+      drawNodes(view, busy);
       const every = Math.ceil(11 / (layers.length > 1 ? Math.abs(layers[1][1] - layers[0][1]) : 99));
       axis.replaceChildren(...layers.filter((_, i) => i % every === 0).map(([layer, y]) => svg("text", {x: 4, y: y + 4}, `L${layer}`)));
       ties.setAttribute("d", [...nodes.values()].filter((node) => headspan.labels.grouped && node.kind === "head").map((node) => {
@@ -174,6 +198,7 @@ headspan.diagram = (() => {
     const clear = () => {
       edgeLayer.replaceChildren();
       nodeLayer.replaceChildren();
+      listed = null;
     };
     return {show, clear, element: picture, drawn: () => drawn};
   }

@@ -16,7 +16,15 @@ headspan.sets = (() => {
   };
 
   /* Names of the sets that a head is in; the first gives its color. */
-  const of = (label, view = headspan.state.get()) => [...all(view)].filter(([, heads]) => heads.includes(label)).map(([name]) => name);
+  const members = new WeakMap();
+  function of(label, view = headspan.state.get()) {
+    if (!members.has(view.sets)) {
+      const found = new Map();
+      for (const [name, heads] of all(view)) for (const head of heads) found.set(head, [...(found.get(head) ?? []), name]);
+      members.set(view.sets, found);
+    }
+    return members.get(view.sets).get(label) ?? [];
+  }
 
   /* Heads named in a text, in whatever way they are separated. */
   const heads = (text) => [...new Set(text.split(/[\s,;]+/).map((each) => headspan.labels.read(each)?.label).filter(Boolean))];

@@ -35,20 +35,20 @@ def _concentration(dims: tuple[str, ...]) -> tuple[Variable, ...]:
     )
 
 
-def _tokens(dims: tuple[str, ...]) -> tuple[Variable, ...]:
+def _tokens(dims: tuple[str, ...], card: str = "") -> tuple[Variable, ...]:
     ends = (*dims, "end", "place")
     return (
-        Variable("tokens_high", dims, "tokens with the highest scores", "text"),
+        Variable("tokens_high", dims, "tokens with the highest scores", "text", card=card),
         Variable("tokens_low", dims, "tokens with the lowest scores", "text"),
         Variable("token", ends, "token id", "-1 where undefined"),
         Variable("token_z", ends, "token score over the rms of all", "any number"),
     )
 
 
-def _directions(dims: tuple[str, ...], values: tuple[str, ...]) -> tuple[Variable, ...]:
+def _directions(dims: tuple[str, ...], values: tuple[str, ...], card: str = "") -> tuple[Variable, ...]:
     return (
         *_concentration(dims),
-        *_tokens(dims),
+        *_tokens(dims, card),
         Variable("singular_value", values, "singular value", "at least 0"),
         Variable("energy", values, "share of the squared singular values", "[0, 1]"),
     )
@@ -145,8 +145,8 @@ NEURON = ("neuron", "side")
 SCHEMA = Schema(
     version=1,
     nodes={
-        "OV": _directions(HEAD, HEAD[:2]),
-        "QK": _directions(HEAD, HEAD[:2]),
+        "OV": _directions(HEAD, HEAD[:2], "Tokens it reads and writes, by direction"),
+        "QK": _directions(HEAD, HEAD[:2], "Tokens of its queries and keys, by direction"),
         "MLP": _directions(MLP, MLP),
         "W_U": _directions(HEAD[1:], HEAD[1:2]),
         "neurons": (*_concentration(NEURON), *_tokens(NEURON), Variable("norm", NEURON, "length", "at least 0")),

@@ -206,8 +206,8 @@ def _open_tokenizer(path: Path) -> Any:
         raise HeadspanError(
             "a tokenizer file needs the package tokenizers; leave it out to train on bytes"
         ) from problem
-    check_tokenizer(path)
     try:
+        check_tokenizer(path)
         found = Tokenizer.from_file(str(path))
     except Exception as problem:  # the package raises nothing more specific
         raise HeadspanError(f"tokenizer '{path}' cannot be read: {problem}; it is a tokenizer.json") from problem

@@ -28,6 +28,7 @@ DIVERGING = [[0.0, "#00487A"], [0.25, "#3F93C9"], [0.5, "#ECECEC"], [0.75, "#E08
 CHANCE = GREY
 """What is expected under the null is always drawn in this color."""
 
+SVG_POINTS = 2000
 TEXT = "#737D87"
 LINE = "rgba(128, 138, 148, 0.28)"
 FONT = 'system-ui, -apple-system, "Segoe UI", "Noto Sans", sans-serif'
@@ -85,6 +86,11 @@ def around_chance(lowest: float, chance: float, highest: float) -> dict[str, obj
         "cmax": highest if highest > lowest else lowest + 1.0,
         "colorbar": {"tickvals": ticks, "ticktext": names, "len": 0.9},
     }
+
+
+def point_trace(count: int) -> type[go.Scatter] | type[go.Scattergl]:
+    """The kind of trace for so many points: SVG up to a few thousand, drawn by the graphics card beyond."""
+    return go.Scattergl if count > SVG_POINTS else go.Scatter
 
 
 def styled(figure: go.Figure, title: str, height: int) -> go.Figure:

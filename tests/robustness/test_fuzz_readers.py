@@ -332,12 +332,14 @@ def test_the_watch_sees_a_file_outside_the_folder(tmp_path: Path) -> None:
 )
 def test_no_index_makes_the_reader_open_a_file_outside_the_folder(weight_map: dict[str, Any]) -> None:
     opened: list[Path] = []
-    real_open = io.open
 
-    def watching_open(file: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(file, str | Path):
-            opened.append(Path(file).resolve())
-        return real_open(file, *args, **kwargs)
+    def watching(real_open: Any) -> Any:
+        def watching_open(file: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(file, str | Path):
+                opened.append(Path(file).resolve())
+            return real_open(file, *args, **kwargs)
+
+        return watching_open
 
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name).resolve() / "model"
@@ -346,8 +348,8 @@ def test_no_index_makes_the_reader_open_a_file_outside_the_folder(weight_map: di
         (folder / "link.safetensors").symlink_to(folder.parent / "secret.safetensors")
         (folder / "config.json").write_text(json.dumps(hostile.CONFIG))
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-        patch.setattr(io, "open", watching_open)
-        patch.setattr(builtins, "open", watching_open)
+        for module in (io, builtins, os):
+            patch.setattr(module, "open", watching(module.open))
         with pytest.raises(HeadspanError, match=r"\w"):
             open_checkpoint(folder)
     assert opened, "the watch saw nothing, so it proves nothing"

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import headspan
 from headspan.cli.main import app
+from headspan.errors import ArgumentError
 from tests.families.tiny_models import COMMON, Case
 from tests.unit.test_compare import page
 from tests.unit.test_drift import gpt2, noisy
@@ -129,4 +130,4 @@ def test_the_command_runs_both_models() -> None:
     assert done.exit_code == 0, done.output
     assert "bit for bit" in done.output
     wrong = CliRunner().invoke(app, ["compare", "demo", "demo", "--noise", "loud"])
-    assert wrong.exit_code == 2
+    assert isinstance(wrong.exception, ArgumentError)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headspan.atomic import check_writable, written_whole
-from headspan.errors import ArgumentError, DegenerateSubspace, HeadspanError, NotRun, UnsupportedModel
+from headspan.errors import ArgumentError, DegenerateSubspace, HeadspanError, MissingTensor, NotRun, UnsupportedModel
 from headspan.explorer.assembly import ExtraSection, LensPart, StackParts, document, failed_part
 from headspan.explorer.kept_results import KeptResults
 from headspan.lenses.catalog import lens
@@ -176,7 +176,7 @@ def _part(lens: Lens, model: Model, stack: str | None, settings: Settings, kept:
 
     try:
         result = compute() if kept is None else kept.result(lens, compute)
-    except (NotRun, DegenerateSubspace, UnsupportedModel) as reason:
+    except (NotRun, DegenerateSubspace, MissingTensor, UnsupportedModel) as reason:
         return LensPart(lens, problem=str(reason))
     except HeadspanError as reason:
         _tell(settings, lens, str(reason))

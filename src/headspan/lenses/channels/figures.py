@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from headspan.lenses.channels.schema import LEADING, NOTHING, RANDOM_READ, RANDOM_SENT, REST, top_nodes
 from headspan.result import Result
-from headspan.theme import BLUE, CHANCE, GREEN, ORANGE, SKY, VERMILION, styled
+from headspan.theme import BLUE, CHANCE, GREEN, ORANGE, SKY, VERMILION, point_trace, styled
 
 PAIRS, GRAPH, SPECTRUM, USE = (
     "Channels of all pairs",
@@ -59,7 +59,9 @@ def pair_scatter(result: Result, pairings: list[str]) -> go.Figure:
             (known & ~(q < SIGNIFICANT), CHANCE, "background"),
             (known & (q < SIGNIFICANT), COLORS[pairing], "q < 0.05"),
         ):
-            dots = go.Scattergl(x=x[chosen], y=y[chosen], mode="markers", text=names[chosen], showlegend=False)
+            dots = point_trace(int(chosen.sum()))(
+                x=x[chosen], y=y[chosen], mode="markers", text=names[chosen], showlegend=False
+            )
             dots.update(marker={"size": 5, "color": color, "opacity": 0.35 if color == CHANCE else 0.8})
             dots.update(hovertemplate="%{text}: %{y:.3f}, expected %{x:.3f}<extra>" + label + "</extra>")
             figure.add_trace(dots, 1, place)

@@ -14,13 +14,13 @@ from headspan.lenses.compare.change_figures import change_figures
 from headspan.lenses.compare.parts import drift_part, edge_changes, wiring_pairings
 from headspan.lenses.wiring_layout import Place, arrow_curve, bow_curve, grid_places, group_ties, pairing_name, panels
 from headspan.result import Result
-from headspan.theme import BLUE, CHANCE, GREY, LINE, ORANGE, SKY, VERMILION, styled
+from headspan.theme import BLUE, CHANCE, GREY, LINE, ORANGE, SKY, VERMILION, point_trace, styled
 
 COLORS = {"gained": BLUE, "strengthened": SKY, "lost": VERMILION, "weakened": ORANGE}
 DASHES = {"OQ": "solid", "OK": "dash", "OV": "dot"}
 BOWS = {"OQ": -0.09, "OK": 0.05, "OV": 0.13}
 TOP, DOT, WIDTH = 20, 13, 800
-MOST_POINTS, SVG_POINTS = 4000, 2000
+MOST_POINTS = 4000
 """Pairs drawn that did not turn over, and how many are drawn as SVG; more are drawn by the graphics card."""
 LAYERED = ("W_Q", "W_K", "W_V", "W_O", "W_gate", "W_in", "W_out")
 MEANT = {"before": CHANCE, "after": BLUE}
@@ -203,8 +203,7 @@ def kernel_scatter(result: Result) -> go.Figure:
 
 def _points(name: str, rows: pd.DataFrame, shown: bool) -> go.Scatter | go.Scattergl:
     turned = name in COLORS
-    kind = go.Scattergl if len(rows) > SVG_POINTS else go.Scatter
-    return kind(
+    return point_trace(len(rows))(
         x=rows["kernel_before"],
         y=rows["kernel_after"],
         text=rows["src"] + " → " + rows["dst"],

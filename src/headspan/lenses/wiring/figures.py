@@ -18,7 +18,7 @@ from headspan.lenses.wiring.graph import NEURON_SIDES, edges, ends, relations
 from headspan.lenses.wiring.schema import ROTATION
 from headspan.lenses.wiring_layout import ROLE_NAMES, panels
 from headspan.result import Result
-from headspan.theme import BLUE, DIVERGING, GREEN, GREY, ORANGE, PURPLE, VERMILION, styled
+from headspan.theme import BLUE, DIVERGING, GREEN, GREY, ORANGE, PURPLE, VERMILION, point_trace, styled
 
 DIAGRAM, HEADS, LAYERS, BETWEEN, NEURONS = (
     "Wiring diagram",
@@ -214,7 +214,7 @@ def neuron_figure(result: Result) -> go.Figure:
         out = ~table["tier"].isin((BACKGROUND, UNKNOWN)).to_numpy()
         named = (table["z"].rank(ascending=False) <= NAMED).to_numpy() & out
         jitter = np.random.default_rng(0).uniform(-0.3, 0.3, len(table))
-        trace = go.Scattergl(
+        trace = point_trace(len(table))(
             x=(table[f"{side}_layer"] + jitter).astype(np.float32),
             y=table["score"].astype(np.float32),
             mode="markers+text",

@@ -16,7 +16,7 @@ import xarray as xr
 
 from headspan.checkpoint.families.order import Part
 from headspan.dims import Role
-from headspan.errors import ArgumentError
+from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import computing_dtype
@@ -67,7 +67,8 @@ def measure(
     nodes = {relation_name(each.name_of("src"), each.name_of("dst")): each.dataset(asked) for each in found}
     nodes = {name: node for name, node in nodes.items() if node.sizes["src"] and node.sizes["dst"]}
     if not nodes:
-        raise ArgumentError(_nothing(heads, chosen))
+        error = UnsupportedModel if src is dst is neurons is None else ArgumentError
+        raise error(_nothing(heads, chosen))
     attrs = {
         "dtype": str(computed.dtype).removeprefix("torch."),
         "tolerance": heads.rank_rule(tolerance),

@@ -125,7 +125,8 @@ def test_a_tensor_name_with_a_newline_and_html_stays_harmless(tmp_path: Path) ->
     assert "<script>alert" not in html
     assert "<img src=x" not in html
     assert html.count("alert(1)") == html.count("&lt;script&gt;alert(1)&lt;/script&gt;") > 0
-    assert html.count("alert(2)") == html.count("&lt;img src=x onerror=alert(2)&gt;") > 0
+    in_data = html.count('"\\u003cimg src=x onerror=alert(2)>')  # JSON that no parser of HTML takes for a tag
+    assert html.count("alert(2)") == html.count("&lt;img src=x onerror=alert(2)&gt;") + in_data > in_data
     assert {"img", "iframe", "object", "link"}.isdisjoint(element.tag for element in page_elements(html))
 
 

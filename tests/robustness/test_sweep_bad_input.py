@@ -25,8 +25,16 @@ def test_an_unknown_lens_is_named_with_those_there_are(tmp_path: Path) -> None:
         sweep("demo", tmp_path / "store", lenses="ranks,afinity")
     with pytest.raises(ArgumentError, match=r"lenses=\[\] names none; lenses are ranks, "):
         sweep("demo", tmp_path / "store", lenses=[])
-    with pytest.raises(ArgumentError, match=r"lenses='tokens': tokens needs head, so it cannot be swept"):
-        sweep("demo", tmp_path / "store", lenses="tokens")
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_lens_that_needs_more_than_a_model_cannot_be_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ranks(model: Any, head: str) -> None:
+        pytest.fail("nothing may be computed")
+
+    monkeypatch.setattr("headspan.lenses.ranks.ranks", ranks)
+    with pytest.raises(ArgumentError, match=r"lenses='ranks': ranks needs head, so it cannot be swept"):
+        sweep("demo", tmp_path / "store", lenses="ranks")
     assert not (tmp_path / "store").exists()
 
 

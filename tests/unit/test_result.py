@@ -252,7 +252,7 @@ def test_a_lens_takes_whatever_stands_for_a_model(opened: str, stories: Path) ->
 def test_a_model_says_what_applies(gpt2_attention: Path) -> None:
     text = repr(headspan.open(gpt2_attention))
     assert "12 layers x 12 heads" in text
-    assert "applies: ranks, affinity, pair, similarity, positions, spectra" in text
+    assert "applies: ranks, affinity, channels, wiring, similarity, positions, spectra" in text
     assert "W_E" in text
 
 

@@ -177,7 +177,7 @@ def report_view(
             downloads_section(record["tables"], command, f"{start}downloads"),
         ],
         contents=[
-            *([Entry(f"{start}wiring", "Wiring diagram")] if pairs else []),
+            *([Entry(f"{start}diagram", "Wiring diagram")] if pairs else []),
             *(Entry(each.name, each.title) for each in extra),
             *(chapter.entry() for chapter in chapters),
             Entry(f"{start}methods", "Methods and provenance"),
@@ -248,7 +248,7 @@ def _place(finding: Finding, figures: Figures, parts: Sequence[LensPart], start:
     """Where a finding is shown: its figure, or the section of its lens."""
     drawn = figures.get(finding.lens, {})
     if not finding.figure and any(part.lens.name == finding.lens and _has_wiring(part) for part in parts):
-        return f"{start}wiring", "Wiring diagram"
+        return f"{start}diagram", "Wiring diagram"
     named = finding.figure or next(iter(drawn), "")
     if named not in drawn:
         titles = {part.lens.name: part.lens.title for part in parts}

@@ -119,7 +119,7 @@ def _view(view: View) -> Markup:
         class_="menu",
     )
     diagram = element(
-        "section", data_place="diagram", class_="diagram", aria_label="Wiring", id_=f"{_start(view)}wiring"
+        "section", data_place="diagram", class_="diagram", aria_label="Wiring", id_=f"{_start(view)}diagram"
     )
     return element(
         "div",

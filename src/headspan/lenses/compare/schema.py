@@ -90,8 +90,8 @@ def _tokens() -> Iterator[Variable]:
     yield Variable("share", pair, "share of the change's energy along one of its directions", "[0, 1]")
     mass = "share of the squared token scores that the ten largest hold"
     yield Variable("top_mass", pair, mass, "[0, 1]", null, derived=("null", "null_sd", "p", "q"))
-    yield Variable("highest", pair, "tokens with the highest scores along the direction")
-    yield Variable("lowest", pair, "tokens with the lowest scores along the direction")
+    yield Variable("highest", pair, "tokens with the highest scores along the direction", range="text")
+    yield Variable("lowest", pair, "tokens with the lowest scores along the direction", range="text")
 
 
 def _behavior() -> Iterator[Variable]:

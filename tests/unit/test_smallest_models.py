@@ -8,6 +8,7 @@ import pytest
 
 import headspan
 from headspan.explorer.compare_page import compare_page
+from headspan.explorer.findings_section import NOTHING
 from headspan.explorer.reports import write_report
 from tests.families.tiny_models import COMMON, Case
 from tests.unit.test_drift import noisy
@@ -43,7 +44,7 @@ SHAPES = [{"n_layer": 1}, {"n_layer": 2, "n_head": 1}, {"n_layer": 1, "n_head": 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_report_of_a_smallest_model_is_written(shape: dict[str, int], tmp_path: Path) -> None:
     html = write_report(small(**shape), tmp_path / "r.html").read_text()
-    assert "What stands out" in html
+    assert '<section class="opening" id="findings"' in html
     assert ("needs at least 2 layers; this model has 1" in html) == (shape["n_layer"] == 1)
 
 
@@ -59,10 +60,10 @@ def test_smallest_models_are_compared(shape: dict[str, int]) -> None:
 def test_a_report_without_findings_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headspan.Result, "findings", [])
     html = write_report(small(), tmp_path / "r.html").read_text()
-    assert "No analysis found anything to remark on." in html
+    assert NOTHING in html
 
 
 def test_a_comparison_without_findings_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headspan.Result, "findings", [])
     result = headspan.compare(small(), small(noisy), draws=3)
-    assert "Nothing to remark on." in compare_page(result)
+    assert NOTHING in compare_page(result)

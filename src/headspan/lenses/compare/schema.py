@@ -107,7 +107,13 @@ def _behavior() -> Iterator[Variable]:
         yield Variable(f"loss_{name}", (), f"loss {name}", nats, optional=True)
     yield Variable("loss_change", (), "change of the loss", "nats per token", null, derived=TESTED[:-1], optional=True)
     for name, end in (("low", "lower"), ("high", "upper")):
-        yield Variable(f"loss_change_{name}", (), f"change of the loss, {end} end of its 95 % interval", optional=True)
+        yield Variable(
+            f"loss_change_{name}",
+            (),
+            f"change of the loss, {end} end of its 95 % interval",
+            "nats per token",
+            optional=True,
+        )
 
 
 def _spectra(axes: tuple[str, ...]) -> Iterator[Variable]:

@@ -25,7 +25,12 @@ def module_name(path: Path) -> str:
 MODULES = sorted(module_name(path) for path in (SOURCE / "headspan").rglob("*.py") if ">>> " in path.read_text())
 
 
-@pytest.mark.parametrize("module", MODULES)
+WHOLE_REPORTS = ("headspan.explorer.reports",)
+"""Modules whose examples make a whole report, which other tests do too."""
+EXAMPLES = [pytest.param(name, marks=[pytest.mark.slow] * (name in WHOLE_REPORTS)) for name in MODULES]
+
+
+@pytest.mark.parametrize("module", EXAMPLES)
 def test_examples_of_a_module_print_what_they_say(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     failed, attempted = doctest.testmod(import_module(module))

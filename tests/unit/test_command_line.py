@@ -80,6 +80,7 @@ def test_a_single_file_needs_its_config(stories: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0
 
 
+@pytest.mark.slow
 def test_report_is_one_file_that_asks_nothing_of_the_network(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     done = CliRunner().invoke(app, ["report", "demo", "-o", str(page)])

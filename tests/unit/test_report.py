@@ -261,6 +261,7 @@ def test_a_bug_in_one_lens_costs_only_its_chapter(tmp_path: Path, monkeypatch: p
             raise IndexError("a mistake")
         return real(lens, *more, **rest)  # type: ignore[arg-type]
 
+    only(monkeypatch, "affinity", "ranks")
     monkeypatch.setattr(reports, "run", broken)
     with pytest.warns(UserWarning, match="affinity failed: IndexError: a mistake"):
         html = write_report(headspan.open("demo"), tmp_path / "report.html").read_text()

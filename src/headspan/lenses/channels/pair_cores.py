@@ -137,7 +137,7 @@ def _energies(cores: Float[Tensor, "*pairs p q"]) -> Float[Tensor, "*pairs k"]:
     return energies.clamp(min=0)
 
 
-def _spectra(factors: Float[Tensor, "heads d p"]) -> Float[Tensor, "heads p"]:
+def _spectra(factors: Float[Tensor, "heads d p"]) -> Float[Tensor, "heads k"]:
     return _energies(factors).sqrt().double().cpu()
 
 

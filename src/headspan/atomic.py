@@ -13,6 +13,7 @@ from headspan.errors import HeadspanError
 
 def check_writable(path: Path, endings: Sequence[str] = ()) -> None:
     """Refuse a place that cannot be written to before any work is done for it; `endings` are those that are known."""
+    _check_name(path)
     if path.is_dir():
         raise HeadspanError(f"cannot write '{path}': it is a folder; name a file in it")
     if endings and path.suffix not in endings:
@@ -23,8 +24,20 @@ def check_writable(path: Path, endings: Sequence[str] = ()) -> None:
         )
 
 
+def _check_name(path: Path) -> None:
+    """Refuse what no file can be called: too long, or with a null character."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise HeadspanError(f"cannot write '{str(path)[:80]}': {reason}; choose another place with -o") from problem
+
+
 def refuse_existing(path: Path, force: bool) -> None:
     """Refuse a file that is there already, unless it is meant to be overwritten."""
+    _check_name(path)
     if path.exists() and not force:
         raise HeadspanError(f"'{path}' exists already; overwrite it with --force, or choose another place with -o")
 

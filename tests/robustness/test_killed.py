@@ -22,7 +22,7 @@ from tests.robustness.hub_server import HubServer
 from tests.robustness.local_hub import hub_environment
 
 pytestmark = pytest.mark.slow
-KILLS = int(os.environ.get("HEADSPAN_KILLS", "20"))
+KILLS = int(os.environ.get("HEADSPAN_KILLS", "5"))
 SETTINGS = ["steps=40", "cooldown=0", "track_every=4", "sharpness_every=0", "save_every=20", "d_model=16"]
 TRAINING = ["train", "copying", "--preset", "smoke", "--no-lenses"]
 TRAINING += [part for setting in SETTINGS for part in ("--set", setting)]

@@ -6,6 +6,8 @@ so that a figure drawn once fits a page in either mode.
 
 from __future__ import annotations
 
+from typing import Any
+
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
@@ -88,7 +90,7 @@ def around_chance(lowest: float, chance: float, highest: float) -> dict[str, obj
     }
 
 
-def point_trace(count: int) -> type[go.Scatter] | type[go.Scattergl]:
+def point_trace(count: int) -> Any:
     """The kind of trace for so many points: SVG up to a few thousand, drawn by the graphics card beyond."""
     return go.Scattergl if count > SVG_POINTS else go.Scatter
 

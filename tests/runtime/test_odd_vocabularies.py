@@ -118,4 +118,4 @@ def test_a_lens_whose_findings_fail_leaves_the_other_chapters_alone(
     with pytest.warns(UserWarning, match="attention failed: IndexError: no such token"):
         html = write_report(headspan.open("demo"), tmp_path / "report.html", Settings()).read_text()
     assert "Not computed: failed with an internal error (IndexError: no such token)." in html
-    assert '<section id="ranks"' in html
+    assert '<section id="ranks" class="lens">' in html

@@ -130,4 +130,5 @@ def test_the_command_runs_both_models() -> None:
     assert done.exit_code == 0, done.output
     assert "bit for bit" in done.output
     wrong = CliRunner().invoke(app, ["compare", "demo", "demo", "--noise", "loud"])
-    assert isinstance(wrong.exception, ArgumentError)
+    assert isinstance(wrong.exception, ArgumentError), "which the command line turns into exit code 2"
+    assert str(wrong.exception) == "noise='loud' is unknown; random changes are gaussian and rounding"

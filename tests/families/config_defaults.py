@@ -32,7 +32,7 @@ class Listening(Config):
 def current_defaults() -> dict[str, dict[str, Any]]:
     """By model_type, the fields our description reads that have a plain default."""
     found = {}
-    for model_type in sorted(set(FAMILIES) - OWN):
+    for model_type in sorted(set(FAMILIES) - set(OWN)):
         fields = transformers.AutoConfig.for_model(model_type).to_dict()
         config = Listening(fields)
         FAMILIES[model_type](config)

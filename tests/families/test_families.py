@@ -38,7 +38,7 @@ def layers_of(case: Case, saved: Path) -> Iterator[tuple[Heads, int, Seen]]:
 
 
 def test_every_family_has_a_case() -> None:
-    assert {case.model_type for case in CASES} == set(FAMILIES) - OWN
+    assert {case.model_type for case in CASES} == set(FAMILIES) - set(OWN)
 
 
 @by_name

@@ -1,4 +1,4 @@
-"""The tensors of a GGUF file under the names and in the layout of its family, undone as they are read."""
+"""Tensors in the layout of another program (llama.cpp, TransformerLens) as their family has them, converted when read."""
 
 from __future__ import annotations
 
@@ -29,15 +29,10 @@ class GGUFFiles(TensorStore, Protocol):
 
 @dataclass(frozen=True)
 class ConvertedTensors:
-    """A family's tensors, made of those that a GGUF file holds."""
+    """A family's tensors, made of those that a store holds."""
 
-    base: GGUFFiles
+    base: TensorStore
     origins: Mapping[str, Origin]
-
-    @property
-    def first_file(self) -> str:
-        """The file whose metadata describe the model and its tokenizer, without the folders before it."""
-        return PurePosixPath(next(iter(self.base.gguf))).name
 
     @cached_property
     def infos(self) -> Mapping[str, TensorInfo]:
@@ -76,14 +71,26 @@ class ConvertedTensors:
         return self.base.content_hash()
 
 
-def converted(files: GGUFFiles) -> tuple[ConvertedTensors, Config]:
+@dataclass(frozen=True)
+class GGUFTensors(ConvertedTensors):
+    """A family's tensors, made of those that GGUF files hold."""
+
+    base: GGUFFiles
+
+    @property
+    def first_file(self) -> str:
+        """The file whose metadata describe the model and its tokenizer, without the folders before it."""
+        return PurePosixPath(next(iter(self.base.gguf))).name
+
+
+def converted(files: GGUFFiles) -> tuple[GGUFTensors, Config]:
     """The model that GGUF files hold: its tensors, and the config that their metadata amount to."""
     headers = list(files.gguf.items())
     place, first = headers[0]
     _check_parts(headers)
     tables = {name: table for _, header in headers for name, table in header.tables.items()}
     config, origins = gguf_model(first.metadata, tables, files.infos, place)
-    return ConvertedTensors(files, origins), config
+    return GGUFTensors(files, origins), config
 
 
 def _check_parts(headers: Sequence[tuple[str, GGUFHeader]]) -> None:

@@ -24,8 +24,9 @@ from typing import Any
 from headspan.checkpoint.adapter import MergedAdapter, adapter_settings, is_adapter
 from headspan.checkpoint.checkpoint import Checkpoint, Folder
 from headspan.checkpoint.config import Config, read_json, with_defaults
-from headspan.checkpoint.converted import GGUFFiles, converted
+from headspan.checkpoint.converted import ConvertedTensors, GGUFFiles, converted
 from headspan.checkpoint.families import FAMILIES, Stack
+from headspan.checkpoint.families.hooked import hooked_model, is_hooked
 from headspan.checkpoint.families.layout import Layout, describe
 from headspan.checkpoint.formats.local_files import LocalFiles, folder_config, gguf_parts, safe_path, weight_files
 from headspan.checkpoint.formats.packed import unpack_weights
@@ -150,7 +151,8 @@ def _config(config: Any) -> Config:
             raise CheckpointError(f"there is no config file '{path}'")
         return Config(read_json(path), path.name)
     if hasattr(config, "to_dict"):
-        return Config({**config.to_dict(), "model_type": config.model_type}, "the model's config")
+        own = {"model_type": config.model_type} if hasattr(config, "model_type") else {}
+        return Config({**config.to_dict(), **own}, "the model's config")
     if isinstance(config, Mapping):
         return Config(dict(config), "the given config")
     raise CheckpointError(f"a config is a path, a dict or a transformers config, not a {type(config).__name__}")
@@ -159,6 +161,9 @@ def _config(config: Any) -> Config:
 def _checkpoint(
     source: str, config: Config, store: TensorStore, revision: str | None = None, folder: Folder = None
 ) -> Checkpoint:
+    if is_hooked(store.infos):
+        config, origins = hooked_model(store.infos, config)
+        store = ConvertedTensors(store, origins)
     outer, config = config, language_config(config)
     store = unpack_weights(store, outer, _keeps_in_out(config))
     return Checkpoint(source, config, store, stored_stacks(source, config, store.infos), revision, folder)

@@ -68,6 +68,8 @@ def checked_fold(stored: StoredStack, fold: str, center: bool, family: str) -> F
             f"a {family} applies its norm after the attention, so the attention reads the stream itself and there is "
             'nothing to fold; use fold="none"'
         )
+    if fold == "layernorm" and len(stack.norm.absent) == stack.n_layers:
+        raise FoldError('this model has no norm before the attention, so there is nothing to fold; use fold="none"')
     if center and stack.norm.kind == "rmsnorm":
         raise FoldError(
             f"a {family} uses RMSNorm, which keeps the mean; centering would change the model: use center=False"

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from headspan.checkpoint import Checkpoint
+from headspan.checkpoint.families import OWN
 
 if TYPE_CHECKING:
     from headspan.runtime.forward_pass import Forward, forward
@@ -71,6 +72,8 @@ def checkpoint_obstacle(checkpoint: Checkpoint, stack: str | None) -> str | None
         )
     if checkpoint.family == LAB:
         return "transformers does not know models of the lab; headspan train runs them, and --report tells what they do"
+    if checkpoint.family in OWN:
+        return f"headspan runs models through transformers, which has no {checkpoint.family}; open the original model"
     lacking = [part for part in stored.missing() if part != "W_U"]
     if lacking:
         return f"the checkpoint is partial, it lacks {', '.join(lacking)}; open the complete one"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headspan.checkpoint.converted import ConvertedTensors
+from headspan.checkpoint.converted import GGUFTensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -19,7 +19,7 @@ BEGINS = ("llama",)
 """Kinds of tokenizers that begin a text with a special token unless the metadata say otherwise."""
 
 
-def gguf_tokenizer(transformers: Any, folder: Path, store: ConvertedTensors) -> PreTrainedTokenizerBase:
+def gguf_tokenizer(transformers: Any, folder: Path, store: GGUFTensors) -> PreTrainedTokenizerBase:
     """The tokenizer of the file in `folder`; raises whatever strange metadata make `transformers` raise."""
     # `AutoTokenizer` would look for a config that it makes of the metadata, which it does for few architectures.
     made: PreTrainedTokenizerBase = transformers.PreTrainedTokenizerFast.from_pretrained(

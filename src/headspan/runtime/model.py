@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from headspan.checkpoint import Checkpoint, StoredStack, open_checkpoint
-from headspan.checkpoint.converted import ConvertedTensors
+from headspan.checkpoint.converted import GGUFTensors
 from headspan.checkpoint.families import Stack
 from headspan.dims import Role
 from headspan.errors import ArgumentError, CheckpointError, HeadspanError, UnknownTokens, UnsupportedModel
@@ -312,7 +312,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase | No
     """The tokenizer beside the weights, or None and why there is none."""
     folder, store = checkpoint.folder, checkpoint.store
     beside = folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES)
-    if folder is None or not (beside or isinstance(store, ConvertedTensors)):
+    if folder is None or not (beside or isinstance(store, GGUFTensors)):
         return None, f"there is no tokenizer beside the weights of '{checkpoint.source}'"
     transformers = require_transformers()
     # Rust threads of the tokenizer would warn about every fork that follows.
@@ -320,7 +320,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase | No
     with quiet_transformers():
         try:
             with library_boundary("this tokenizer"):
-                if not beside and isinstance(store, ConvertedTensors):
+                if not beside and isinstance(store, GGUFTensors):
                     return gguf_tokenizer(transformers, folder, store), ""
                 check_tokenizer_files(folder)
                 # Said outright: where it is left open, a tokenizer that brings code of its own makes transformers ask.

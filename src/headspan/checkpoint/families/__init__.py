@@ -15,6 +15,7 @@ from headspan.checkpoint.config import Config, defaults
 from headspan.checkpoint.families.description import Stack
 from headspan.checkpoint.families.encoders import ENCODERS, VIT, VIT_IN_MEMORY, describe_albert
 from headspan.checkpoint.families.gpt_decoders import GPT_DECODERS
+from headspan.checkpoint.families.hooked import HOOKED, HOOKED_DEFAULTS
 from headspan.checkpoint.families.layout import Layout, describe
 from headspan.checkpoint.families.llama_decoders import LAB, LAB_DEFAULTS, LLAMA_DECODERS, describe_deepseek
 from headspan.checkpoint.families.logits import Rotary
@@ -40,8 +41,8 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v2": describe_deepseek,
     "deepseek_v3": describe_deepseek,
 }
-OWN = frozenset({LAB.model_type})
-"""Families that no other library knows."""
+OWN = {LAB.model_type: LAB_DEFAULTS, HOOKED.model_type: HOOKED_DEFAULTS}
+"""Families that `transformers` does not know, with the config of a default model."""
 
 
 GROUPED_FIELDS = {"multi_query": True, "new_decoder_architecture": True, "num_key_value_heads": 1, "num_kv_heads": 1}
@@ -69,7 +70,7 @@ def _register_all(families: Iterable[tuple[Layout, ...]]) -> None:
 
 
 _register_all((layout,) for layout in (*GPT_DECODERS, *LLAMA_DECODERS, *ENCODERS))
-_register_all((*SEVERAL, (VIT, VIT_IN_MEMORY), (LAB,)))
+_register_all((*SEVERAL, (VIT, VIT_IN_MEMORY), (LAB,), (HOOKED,)))
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def catalog() -> Iterator[FamilyFacts]:
 
 def default_fields(model_type: str) -> dict[str, Any]:
     """The config of a family's default model: that of `transformers`, or headspan's own."""
-    return dict(LAB_DEFAULTS if model_type in OWN else defaults().get(model_type, {}))
+    return dict(OWN[model_type] if model_type in OWN else defaults().get(model_type, {}))
 
 
 def _described(model_type: str, grouped: bool = False) -> tuple[Stack, ...]:
@@ -130,6 +131,8 @@ def _layout(stack: Stack) -> str:
 
 
 def _norm(stack: Stack) -> str:
+    if len(stack.norm.absent) == stack.n_layers:
+        return "none"
     kind = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}[stack.norm.kind]
     bare = "" if stack.norm.weight else ", bare,"
     both = " and after" if stack.write_norm is not None and stack.norm_place == "before" else ""

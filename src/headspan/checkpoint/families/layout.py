@@ -100,8 +100,8 @@ class Layout:
     head_norm_span: Literal["head", "each head", "all heads"] = "head"
 
     norm_kind: NormKind = "rmsnorm"
-    norm: str = "input_layernorm"
-    """The norm at the attention; the others below are of its kind."""
+    norm: str | None = "input_layernorm"
+    """The norm at the attention, None where there is none; the others below are of its kind."""
     bare_norms: bool = False
     """Norms have no parameters."""
     norm_place: Literal["before", "after"] = "before"
@@ -175,7 +175,7 @@ def describe(layout: Layout, config: Config) -> Stack:
         sinks=None if layout.sinks is None else layout.layer + layout.sinks,
         position_terms=layout.position_terms,
         buffers=layout.buffers,
-        norm=replace(_norm(layout, config, layout.layer + layout.norm), absent=layout.norm_absent),
+        norm=_attention_norm(layout, config, shape),
         norm_place=layout.norm_place,
         write_norm=None if layout.write_norm is None else _norm(layout, config, layout.layer + layout.write_norm),
         reads_memory=layout.reads_memory,
@@ -272,6 +272,13 @@ def _norm(layout: Layout, config: Config, name: str) -> Norm:
     if layout.bare_norms:
         return Norm(layout.norm_kind, (), eps=eps)
     return layer_norm(name, eps) if layout.norm_kind == "layernorm" else rms_norm(name, eps, layout.norm_offset)
+
+
+def _attention_norm(layout: Layout, config: Config, shape: Shape) -> Norm:
+    """The norm at the attention; a layout without one has it in no layer."""
+    if layout.norm is None:
+        return replace(_norm(replace(layout, bare_norms=True), config, ""), absent=tuple(range(shape.n_layers)))
+    return replace(_norm(layout, config, layout.layer + layout.norm), absent=layout.norm_absent)
 
 
 def _optional_norm(layout: Layout, config: Config, name: str | None) -> Norm | None:

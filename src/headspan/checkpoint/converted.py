@@ -1,4 +1,4 @@
-"""Tensors in the layout of another program (llama.cpp, TransformerLens) as their family has them, converted when read."""
+"""Tensors in the layout of another program (llama.cpp, TransformerLens), in that of their family when they are read."""
 
 from __future__ import annotations
 

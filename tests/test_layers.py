@@ -45,6 +45,7 @@ LAYERS = (
     "ledger",
     "explorer",
     "sweeps",
+    "callbacks",
     "cli",
 )
 LEAF_GROUND = {"_version", "errors", "atomic", "dims", "threads"}

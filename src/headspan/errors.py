@@ -88,6 +88,10 @@ class DamagedFile(UserWarning):
     """A kept file was damaged; the message says what is used instead."""
 
 
+class NotFollowed(UserWarning):
+    """A step of a training run was not looked at, or not by every lens; training goes on."""
+
+
 class UnknownTokens(UserWarning):
     """A tokenizer does not fit its model, or knows little of a prompt: results say little about the text."""
 

@@ -109,14 +109,19 @@ def labeled(dataset: xr.Dataset, group: int = 1) -> xr.Dataset:
 
 def indexed(dataset: xr.Dataset, group: int = 1) -> xr.Dataset:
     """A dataset whose axes of labels understand every spelling of a head."""
+    variables: dict[str, xr.Variable] = {}
     for dim in AXES:
-        if dim in dataset.coords and dataset[dim].dtype.kind in "OU" and dim in dataset.dims:
-            kept = dataset[dim].attrs
-            index = HeadIndex(pd.Index(dataset[dim].values.astype(object), name=dim), dim, group=group)
-            dataset = dataset.drop_indexes(dim, errors="ignore").assign_coords(
-                xr.Coordinates({dim: (dim, dataset[dim].values, kept)}, indexes={dim: index})
-            )
-    return dataset
+        if dim in dataset.coords and dim in dataset.dims and dataset.variables[dim].dtype.kind in "OU":
+            variables[dim] = dataset.variables[dim]
+    if not variables:
+        return dataset
+    indexes = {
+        dim: HeadIndex(pd.Index(one.values.astype(object), name=dim), dim, group=group)
+        for dim, one in variables.items()
+    }
+    coords = {dim: (dim, one.values, one.attrs) for dim, one in variables.items()}
+    plain = dataset.drop_indexes(list(variables), errors="ignore")
+    return plain.assign_coords(xr.Coordinates(coords, indexes=indexes))
 
 
 def gridded(dataset: xr.Dataset) -> xr.Dataset:
@@ -144,7 +149,7 @@ def gridded(dataset: xr.Dataset) -> xr.Dataset:
 
 def _axis(dataset: xr.Dataset, dim: str, axes: tuple[str, str], group: int) -> dict[str, Any]:
     """Labels of a public axis, and the numbers of layer and head beside them."""
-    layers, n_heads = dataset[axes[0]].values, dataset.sizes[axes[1]]
+    layers, n_heads = dataset.variables[axes[0]].values, dataset.sizes[axes[1]]
     layer, head = np.repeat(layers, n_heads), np.tile(np.arange(n_heads), len(layers))
     kv = bool(dataset.attrs.get(f"{dim}_kv", 0)) if dim in ("src", "dst") else dim == "kv_head" and group > 1
     return {

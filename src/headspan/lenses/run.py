@@ -156,11 +156,12 @@ def joined(nodes: Mapping[str, xr.Dataset], attrs: Mapping[str, Any]) -> xr.Data
 
 def _declared(lens: Lens, node: str, dataset: xr.Dataset) -> xr.Dataset:
     """A node with the attributes that the schema gives its variables."""
-    schema = lens.schema
-    schema.check(node, {str(name): tuple(map(str, one.dims)) for name, one in dataset.data_vars.items()})
-    declared = schema.declared(node)
-    for name, variable in dataset.data_vars.items():
-        variable.attrs = {**declared[str(name)].attributes(), **variable.attrs}
+    # Plain variables: to make a DataArray of each would take longer than many a measurement.
+    variables = {str(name): dataset.variables[name] for name in dataset.data_vars}
+    lens.schema.check(node, {name: tuple(map(str, one.dims)) for name, one in variables.items()})
+    declared = lens.schema.declared(node)
+    for name, variable in variables.items():
+        variable.attrs = {**declared[name].attributes(), **variable.attrs}
     return dataset
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -124,6 +124,17 @@ def _node_curves(lens: str, path: str, node: xr.Dataset) -> Iterator[Curve]:
             continue
         words = quantity_words(name, variable, path)
         yield Curve(lens, f"{path} {name}".strip(), words, node["step"].values, values, _null(node, name))
+
+
+def quantity_means(nodes: Mapping[str, xr.Dataset]) -> dict[str, float]:
+    """The quantities of one result by node and name, each as its mean over layers and heads; the same as in curves."""
+    found = {}
+    for path, node in nodes.items():
+        for key in node.data_vars:
+            name, values = str(key), node.variables[key].values
+            if values.dtype.kind == "f" and _is_quantity(name, node) and np.isfinite(values).any():
+                found[f"{path}/{name}".lstrip("/")] = float(values[np.isfinite(values)].mean())
+    return found
 
 
 def _is_quantity(name: str, node: xr.Dataset) -> bool:

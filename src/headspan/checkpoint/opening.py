@@ -33,6 +33,7 @@ from headspan.checkpoint.formats.packed import unpack_weights
 from headspan.checkpoint.formats.tensors import InMemory, TensorInfo, TensorStore, packed_format, refuse_packed
 from headspan.checkpoint.hub import HubReference, check_endpoint, hub_reference
 from headspan.checkpoint.stored_stack import StoredNames, StoredStack
+from headspan.checkpoint.wrapped import unwrapped
 from headspan.demo import demo_folder
 from headspan.errors import CheckpointError, HeadspanError, UnsupportedModel, UnverifiedFamily
 from headspan.input_files import user_path
@@ -47,8 +48,9 @@ def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
         A folder in Hugging Face layout; one weight file (with `config`, or a config.json beside it); a GGUF file, or a
         folder with one; a name on the Hugging Face Hub, `"org/name"`, `"org/name@revision"` or `"org/name/file.gguf"`,
         of which only what is asked for is read; `"demo"`;
-        `"synthetic:SHAPE?seed=1"` (see `headspan.synthetic`); a `transformers` model in memory; or a pair
-        `(state_dict, config)`. A local path goes before a name on the Hub.
+        `"synthetic:SHAPE?seed=1"` (see `headspan.synthetic`); a `transformers` model in memory, also one inside a
+        wrapper of TransformerLens or nnsight; or a pair `(state_dict, config)`. A local path goes before a name on the
+        Hub.
     config
         Path of a config.json, a dict, or a `transformers` config, for a source that has none of its own.
     """
@@ -57,6 +59,10 @@ def open_checkpoint(source: Any, config: Any = None) -> Checkpoint:
     if isinstance(source, tuple) and len(source) == 2:
         state_dict, own_config = source
         return _checkpoint("in memory", _config(own_config), InMemory.of(state_dict))
+    inner = unwrapped(source)
+    if inner is not None:
+        state_dict, own_config = inner
+        return _checkpoint(f"{type(source).__name__} in memory", _config(config or own_config), InMemory.of(state_dict))
     if hasattr(source, "state_dict") and hasattr(source, "config"):
         return _checkpoint(
             f"{type(source).__name__} in memory", _config(config or source.config), InMemory.of(source.state_dict())

@@ -140,7 +140,7 @@ def _config(infos: Mapping[str, TensorInfo], config: Config) -> Config:
     """The config in every other family's words; numbers that it lacks are those of the tensors."""
     query = next(name for name in infos if QUERY.fullmatch(name))
     n_heads, d_model, d_head = infos[query].shape
-    key = infos.get(query.replace("W_Q", "_W_K"))
+    key = infos.get(query.replace("W_Q", "_W_K"), infos.get(query.replace("W_Q", "W_K")))
     stated = {ours: config.get(theirs) for ours, theirs in FIELDS.items()}
     inferred = {
         "num_hidden_layers": 1 + max(int(name.split(".")[1]) for name in infos if QUERY.fullmatch(name)),

@@ -20,6 +20,7 @@ from headspan._version import __version__
 from headspan.errors import ArgumentError, HeadspanError
 
 if TYPE_CHECKING:
+    import networkx as nx
     import pandas as pd
     import plotly.graph_objects as go
     import xarray as xr
@@ -277,6 +278,18 @@ class Result:
         from headspan.documents import document
 
         return document(self, top, null)
+
+    def to_pandas(self, name: str | None = None) -> pd.DataFrame:
+        """The same as `table`, under the name that pandas' neighbors use."""
+        return self.table(name)
+
+    def to_networkx(self) -> nx.MultiDiGraph:
+        """The result as a directed graph, for lenses that have one: heads and parts are nodes, scores attributes."""
+        make = getattr(self.lens.part("command"), "graph", None)
+        if make is None:
+            raise ArgumentError(f"a {self.lens.name} result is not a graph; affinity, channels and wiring are")
+        found: nx.MultiDiGraph = make(self)
+        return found
 
     @property
     def title(self) -> str:

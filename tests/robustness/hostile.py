@@ -310,7 +310,10 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "link to itself": (dangling_link, r"'model\.safetensors' is not in"),
     "folder where a file was expected": (folder_for_a_file, r"is a folder where a file was expected"),
     "named pipe for a file": (named_pipe, r"is not a plain file where a file was expected"),
-    "two weight files": (two_weight_files, r"several weight files and no index: a\.safetensors, b\.safetensors"),
+    "two weight files": (
+        two_weight_files,
+        r"2 weight files and no index that joins them: a\.safetensors, b\.safetensors",
+    ),
     "no config": (no_config, r"has no config\.json \(found model\.safetensors\)"),
     "config that is no JSON": (broken_config(b"{,"), r"config\.json cannot be read as JSON"),
     "config that is binary": (broken_config(bytes(range(128, 256))), r"config\.json cannot be read as JSON"),

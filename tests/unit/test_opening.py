@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import headspan
 from headspan.checkpoint import open_checkpoint
+from headspan.demo import demo_folder
 from headspan.errors import CheckpointError, MissingTensor, UnsupportedModel
 from tests.families.tiny_models import CASES
 
@@ -190,3 +193,21 @@ def test_a_model_without_weights_is_refused() -> None:
         model = LLAMA.model(dtype=torch.float32)
     with pytest.raises(CheckpointError, match=r"has no content \(meta device\)"):
         open_checkpoint(model)
+
+
+def test_a_folder_of_checkpoints_says_which_there_are(tmp_path: Path) -> None:
+    for step in (100, 200):
+        shutil.copytree(demo_folder(), tmp_path / "run" / f"checkpoint-{step}")
+    with pytest.raises(CheckpointError, match=r"2 checkpoints.*checkpoint-100, checkpoint-200.*headspan sweep"):
+        headspan.open(tmp_path / "run")
+    assert headspan.open(tmp_path / "run" / "checkpoint-200").family == "llama"
+
+
+def test_several_weight_files_are_named_and_one_can_be_chosen(tmp_path: Path) -> None:
+    shutil.copytree(demo_folder(), tmp_path / "run")
+    weights = tmp_path / "run" / "model.safetensors"
+    shutil.copy(weights, tmp_path / "run" / "first.safetensors")
+    weights.rename(tmp_path / "run" / "second.safetensors")
+    with pytest.raises(CheckpointError, match=r"2 weight files and no index.*first.safetensors, second.safetensors"):
+        headspan.open(tmp_path / "run")
+    assert headspan.open(tmp_path / "run" / "second.safetensors").family == "llama"

@@ -260,3 +260,20 @@ def test_a_model_opens_its_heads_once() -> None:
     model = headspan.open("demo")
     assert model.heads() is model.heads()
     assert model.heads(fold="layernorm") is not model.heads()
+
+
+@pytest.mark.parametrize("lens", ["affinity", "channels", "wiring"])
+def test_results_with_edges_are_graphs(lens: str) -> None:
+    graph = getattr(headspan, lens)("demo").to_networkx()
+    assert graph.is_directed()
+    assert graph.number_of_edges() > 0
+
+
+def test_other_results_say_that_they_are_no_graph() -> None:
+    with pytest.raises(ArgumentError, match="a ranks result is not a graph"):
+        headspan.ranks("demo").to_networkx()
+
+
+def test_to_pandas_is_the_table() -> None:
+    result = headspan.ranks("demo")
+    pd.testing.assert_frame_equal(result.to_pandas(), result.table())

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
+WEIGHT_ENDINGS = frozenset({".safetensors", ".bin", ".gguf"})
 MAX_SHARDS = 10_000
 GGUF_PART = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf", re.DOTALL)
 FULL_HASH_BYTES = 4 * 2**30
@@ -43,8 +44,22 @@ FULL_HASH_BYTES = 4 * 2**30
 def weight_files(folder: Path) -> list[Path]:
     """The weight files of `folder`, checked to be files inside it."""
     names = [path.name for path in folder.iterdir()]
+    _refuse_several(folder, names)
     chosen = weight_names(names, lambda index: read_json(safe_path(folder, index)), f"'{folder}'")
     return [safe_path(folder, name) for name in chosen]
+
+
+def _refuse_several(folder: Path, names: Sequence[str]) -> None:
+    """Refuse a folder that holds no weights itself and checkpoints in folders of their own, as training leaves them."""
+    if any(PurePath(name).suffix in WEIGHT_ENDINGS or name.endswith(".index.json") for name in names):
+        return
+    inner = sorted(name for name in names if (folder / name / "config.json").is_file())
+    if inner:
+        listed = ", ".join(inner[:4]) + (f" and {len(inner) - 4} more" if len(inner) > 4 else "")
+        raise CheckpointError(
+            f"'{folder}' holds {len(inner)} checkpoints, each in a folder of its own: {listed}. Open one of them, such "
+            f"as '{folder / inner[-1]}', or follow all of them: headspan sweep {folder} -o STORE"
+        )
 
 
 def weight_names(names: Collection[str], read_index: Callable[[str], Mapping[str, Any]], place: str) -> list[str]:
@@ -55,7 +70,7 @@ def weight_names(names: Collection[str], read_index: Callable[[str], Mapping[str
         if f"{name}.index.json" in names:
             return _shards(read_index(f"{name}.index.json"), f"{name}.index.json")
     plain = [name for name in names if "/" not in name]
-    others = sorted(name for name in plain if PurePath(name).suffix in {".safetensors", ".bin", ".gguf"})
+    others = sorted(name for name in plain if PurePath(name).suffix in WEIGHT_ENDINGS)
     others = [name for name in others if name not in {"training_args.bin", "optimizer.bin", "scheduler.bin"}]
     # Beside a model that sees or hears, llama.cpp keeps that part in a file of its own.
     others = [name for name in others if not name.startswith("mmproj")]
@@ -64,9 +79,13 @@ def weight_names(names: Collection[str], read_index: Callable[[str], Mapping[str
     if others and all(name.endswith(".gguf") for name in others):
         example = f"{place.strip(chr(39))}/{gguf_parts(others[0])[0]}"
         raise CheckpointError(f"{place} holds several GGUF files: {', '.join(others[:4])}; name one of them: {example}")
-    found = f"several weight files and no index: {', '.join(others[:4])}" if others else name_list(names)
+    if others:
+        raise CheckpointError(
+            f"{place} holds {len(others)} weight files and no index that joins them: {', '.join(others[:4])}. Open one "
+            f"of them by itself, such as '{place.strip(chr(39))}/{others[0]}', with the config.json beside it or --config"
+        )
     raise CheckpointError(
-        f"{place} holds no model.safetensors, pytorch_model.bin or index of shards; found {found}. "
+        f"{place} holds no model.safetensors, pytorch_model.bin or index of shards; found {name_list(names)}. "
         "Give a single weight file with --config to open it by itself"
     )
 

@@ -10,6 +10,8 @@ from headspan.command import Answer, Command, Facts, Option, Rows, p_text
 from headspan.lenses.affinity.schema import KERNEL, LONG_NAMES, TWO_WAY
 
 if TYPE_CHECKING:
+    import networkx as nx
+
     from headspan.heads import Heads
     from headspan.lenses.affinity.costs import Cost, Plan
     from headspan.result import Result
@@ -48,12 +50,17 @@ def prepare(options: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
     return _plan(options, given) if given["explain"] else options
 
 
-def _write_graph(result: Result, path: Path) -> None:
+def graph(result: Result) -> nx.MultiDiGraph:
     """The graph of the strongest pairs, with q-values under the result's first null."""
     from headspan.lenses.affinity.wiring import wiring_graph
+
+    return wiring_graph(result, top=result.attrs["top"], null=result.attrs["null"])
+
+
+def _write_graph(result: Result, path: Path) -> None:
     from headspan.lenses.graph import write_graphml
 
-    write_graphml(wiring_graph(result, top=result.attrs["top"], null=result.attrs["null"]), path)
+    write_graphml(graph(result), path)
 
 
 ENDINGS = {".graphml": _write_graph}

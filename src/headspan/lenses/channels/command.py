@@ -10,6 +10,7 @@ from headspan.command import Command, Facts, Option, Rows, p_text
 from headspan.lenses.channels.schema import SCORES, top_nodes
 
 if TYPE_CHECKING:
+    import networkx as nx
     import xarray as xr
 
     from headspan.result import Result
@@ -42,10 +43,17 @@ def _write_directions(result: Result, path: Path) -> None:
     write_directions(result, path)
 
 
-def _write_graph(result: Result, path: Path) -> None:
-    from headspan.lenses.channels.export import write_graph
+def graph(result: Result) -> nx.MultiDiGraph:
+    """The listed channels between heads."""
+    from headspan.lenses.channels.export import channel_graph
 
-    write_graph(result, path)
+    return channel_graph(result)
+
+
+def _write_graph(result: Result, path: Path) -> None:
+    from headspan.lenses.graph import write_graphml
+
+    write_graphml(graph(result), path)
 
 
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (

@@ -55,8 +55,3 @@ def channel_graph(result: Result) -> nx.MultiDiGraph:
             **numbers,
         )
     return graph
-
-
-def write_graph(result: Result, path: Path) -> None:
-    """The graph as GraphML."""
-    nx.write_graphml(channel_graph(result), path)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from headspan.command import Command, Option, Rows, p_text
 
 if TYPE_CHECKING:
+    import networkx as nx
+
     from headspan.result import Result
 
 COMMAND = Command(
@@ -37,12 +39,17 @@ COMMAND = Command(
 )
 
 
-def _write_graph(result: Result, path: Path) -> None:
+def graph(result: Result) -> nx.MultiDiGraph:
     """The parts and their strongest edges."""
-    from headspan.lenses.graph import write_graphml
     from headspan.lenses.wiring.graph import wiring_graph
 
-    write_graphml(wiring_graph(result), path)
+    return wiring_graph(result)
+
+
+def _write_graph(result: Result, path: Path) -> None:
+    from headspan.lenses.graph import write_graphml
+
+    write_graphml(graph(result), path)
 
 
 ENDINGS = {".graphml": _write_graph}

@@ -2,8 +2,8 @@
 
     python .github/check_wheel.py newest|oldest [--torch VERSION] [--folder DIR]
 
-`newest` takes the newest versions that the ranges of pyproject.toml allow, `oldest` the lowest ones. `--torch` pins torch,
-whose newest build may bring gigabytes. The environment stays in the folder, so that a failure can be looked into.
+`newest` takes the newest versions that the ranges of pyproject.toml allow, `oldest` the lowest ones. `--torch` pins
+torch, whose newest build may bring gigabytes. The environment stays in the folder, to look into a failure.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def weight_names(names: Collection[str], read_index: Callable[[str], Mapping[str
     if others:
         raise CheckpointError(
             f"{place} holds {len(others)} weight files and no index that joins them: {', '.join(others[:4])}. Open one "
-            f"of them by itself, such as '{place.strip(chr(39))}/{others[0]}', with the config.json beside it or --config"
+            f"by itself, such as '{place.strip(chr(39))}/{others[0]}', with a config.json beside it or --config"
         )
     raise CheckpointError(
         f"{place} holds no model.safetensors, pytorch_model.bin or index of shards; found {name_list(names)}. "

@@ -43,3 +43,9 @@ def test_weights_of_a_wrapped_model_are_those_of_the_tool(
     found = {name: row for (one, name), row in lines.items() if one == label}
     assert len(found) == 6
     assert all(row == (0.0, FAMILIES[label]) for row in found.values()), found
+
+
+def test_the_comparison_page_says_what_transformer_lens_has(lines: dict[tuple[str, str], tuple[float, str]]) -> None:
+    found = {name: wrong for (label, name), (wrong, _) in lines.items() if label == "claim"}
+    assert len(found) == 7
+    assert not [name for name, wrong in found.items() if wrong], found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,26 @@ def differences(wrapped: Any, bridge: Any, label: str) -> list[str]:
     return lines
 
 
+def claims() -> list[str]:
+    """What docs/comparison.md says of TransformerLens, tried: one line each, with 1 where it holds."""
+    import torch
+    import transformer_lens
+
+    theirs = import_module("transformer_lens.tools.analysis.projection_kernel")  # the package has a function so named
+    random = theirs.random_projection_kernel_moments
+    first, second = (theirs.orthonormal_subspace(torch.randn(12, 3)) for _ in range(2))
+    held = {
+        "moments of equal ranks": abs(random(768, 64).mean - 64**2 / 768) < 1e-9,
+        "one rank only": random.__code__.co_varnames[:2] == ("ambient_dim", "rank"),
+        "no calibrated p-values": "not calibrated p-values" in (random.__doc__ or ""),
+        "angles of a pair": theirs.projection_kernel(first, second).angles.shape == (3,),
+        "no p-values": not any("p_value" in name or "fdr" in name for name in dir(theirs)),
+        "SVDInterpreter": hasattr(transformer_lens, "SVDInterpreter"),
+        "FactoredMatrix": hasattr(transformer_lens, "FactoredMatrix"),
+    }
+    return [f"claim {name.replace(' ', '_')} {float(not holds)} transformer_lens" for name, holds in held.items()]
+
+
 def main(folder: str) -> None:
     warnings.simplefilter("ignore")
     from nnsight import NNsight
@@ -37,7 +58,7 @@ def main(folder: str) -> None:
     lines = differences(bridge, bridge, "bridge")
     lines += differences(NNsight(AutoModelForCausalLM.from_pretrained(folder)), bridge, "nnsight")
     bridge.enable_compatibility_mode()
-    lines += differences(bridge, bridge, "processed")
+    lines += differences(bridge, bridge, "processed") + claims()
     sys.stdout.write("\n".join(lines) + "\n")
 
 

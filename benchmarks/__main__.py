@@ -4,6 +4,7 @@ import sys
 
 from benchmarks import (
     affinity,
+    callbacks,
     channels,
     distributions,
     drift,
@@ -44,6 +45,7 @@ BENCHMARKS = {
         interventions,
         lab,
         sweep,
+        callbacks,
         scale,
         explorer,
     )

@@ -36,7 +36,7 @@ def test_a_command_answers_as_shown(arguments: list[str], answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["quickstart.md", *(f"mathematics/{p.name}" for p in (DOCS / "mathematics").glob("*"))]
+    "page", ["quickstart.md", "training.md", *(f"mathematics/{p.name}" for p in (DOCS / "mathematics").glob("*"))]
 )
 def test_python_on_a_page_prints_what_the_page_says(page: str) -> None:
     run_page(DOCS / page, {})

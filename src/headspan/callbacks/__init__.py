@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headspan.callbacks.follower import Follower
-    from headspan.callbacks.lightning_loop import LightningFollower
-    from headspan.callbacks.trainer_loop import TrainerFollower
+    from headspan.callbacks.lightning_loop import LightningFollower as LightningFollower
+    from headspan.callbacks.trainer_loop import TrainerFollower as TrainerFollower
 
-__all__ = ["Follower", "LightningFollower", "TrainerFollower"]
+__all__ = ["Follower"]  # the other two need libraries that a star import should not ask for
 
 _HOMES = {"Follower": "follower", "LightningFollower": "lightning_loop", "TrainerFollower": "trainer_loop"}
 

@@ -1,7 +1,6 @@
 """TransformerLens' `FactoredMatrix` products of two heads' circuits, run in its own environment as a script.
 
-`bridge.OV[l, h]` is W_V W_O and `bridge.QK[l, h]` W_Q W_K^T, both `FactoredMatrix`; `@` keeps the product factored, `.T`
-turns it, and `.U`, `.S`, `.V` are its singular value decomposition. Weights are as stored.
+W_V W_O and W_Q W_K^T of a head are `FactoredMatrix`es; `@` keeps their product factored, `.T` turns it, and `.U`, `.S`, `.V` are its singular value decomposition. Weights are as stored.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import sys
 
 
 def main(model: str, out: str) -> None:
-    """Write `<pairing>_S` [pair, r], `<pairing>_U` [pair, d, r] and `<pairing>_V` [pair, d, r]; heads of layers 0, 1."""
+    """Write `<pairing>_S` [pair, r], `<pairing>_U` and `<pairing>_V` [pair, d, r]; heads of layers 0 and 1."""
     import numpy as np
     import torch
     from transformer_lens import FactoredMatrix

@@ -69,7 +69,7 @@ def channel_nodes(
     found = _gains_and_losses(before.to("float64"), after.to("float64"), grids, noise, draws, seed)
     coords = {name: list(before.layers) for name in ("src_layer", "dst_layer")}
     nodes = {
-        f"channels/{name}": xr.Dataset(_variables(*grids[name], found[name], draws, level, similarity), coords=coords)
+        f"channels/{name}": xr.Dataset(_variables(grids[name], found[name], draws, level, similarity), coords=coords)
         for name in pairings
     }
     return nodes, {"channel_null": shown}
@@ -147,8 +147,8 @@ def coupling_along(source: Side, reader: Side, pairs: Pairs, start: Tensor, end:
 
 
 def _chunks(pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
-    i, j = (torch.from_numpy(np.ascontiguousarray(side)) for side in pairs)
-    return list(zip(i.split(CHUNK), j.split(CHUNK), strict=True))
+    i, j = (torch.split(torch.from_numpy(np.ascontiguousarray(side)), CHUNK) for side in pairs)
+    return list(zip(i, j, strict=True))
 
 
 def _gains_and_losses(
@@ -163,11 +163,12 @@ def _gains_and_losses(
     found: dict[str, dict[str, Any]] = {}
     for name, (one, other) in grids.items():
         count = before.n_layers * before.n_heads
-        pairs[name] = np.nonzero((one["channel"] | other["channel"]).reshape(count, count))
-        if not len(pairs[name][0]):
+        src, dst = np.nonzero((one["channel"] | other["channel"]).reshape(count, count))
+        pairs[name] = src, dst
+        if not len(src):
             found[name] = {"pairs": pairs[name], "gain": np.zeros((1, 0)), "loss": np.zeros((1, 0))}
             continue
-        reader, later = (readers(before, each, name) for each in blocks)
+        reader, later = (readers(heads, each, name) for heads, each in zip((before, after), blocks, strict=True))
         first[name] = (reader, *leading_channels(old, reader, pairs[name]))
         gain, loss = _turned((old, reader), (new, later), pairs[name], first[name][1:])
         found[name] = {"pairs": pairs[name], "gain": [gain], "loss": [loss]}
@@ -210,19 +211,18 @@ def _stored(role: str, tall: Tensor) -> Tensor:
 
 
 def _variables(
-    one: dict[str, np.ndarray],
-    other: dict[str, np.ndarray],
+    grids: Sequence[dict[str, np.ndarray]],
     found: dict[str, np.ndarray],
     draws: int,
     level: float,
     similarity: float,
 ) -> dict[str, Any]:
     """Everything about one pairing over its grid of pairs; see the schema."""
-    both = {"before": one, "after": other}
+    both = dict(zip(("before", "after"), grids, strict=True))
     arrays = {f"{name}_{side}": grid[name] for side, grid in both.items() for name in ("coupling", "channel")}
     arrays |= {f"coupling_{side}_q": grid["coupling_q"] for side, grid in both.items()}
     counts = {f"n_{side}": grid["channel"] for side, grid in both.items()}
-    composing = ~np.isnan(one["coupling"]) & ~np.isnan(other["coupling"])
+    composing = ~np.isnan(grids[0]["coupling"]) & ~np.isnan(grids[1]["coupling"])
     for what, side in SIDES.items():
         tables = {part: np.full(composing.shape, np.nan) for part in ("", "_null", "_null_sd", "_z", "_p")}
         values = found[what]

@@ -1,6 +1,7 @@
 """TransformerLens' `FactoredMatrix` products of two heads' circuits, run in its own environment as a script.
 
-W_V W_O and W_Q W_K^T of a head are `FactoredMatrix`es; `@` keeps their product factored, `.T` turns it, and `.U`, `.S`, `.V` are its singular value decomposition. Weights are as stored.
+W_V W_O and W_Q W_K^T of a head are `FactoredMatrix`es; `@` keeps their product factored, `.T` turns it, and `.U`, `.S`,
+`.V` are its singular value decomposition. Weights are as stored.
 """
 
 from __future__ import annotations

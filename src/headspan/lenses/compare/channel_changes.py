@@ -66,7 +66,7 @@ def channel_nodes(
     shown, pairings = pair[0].attrs["null"], [name for name in pair[0].data.children if name != "top"]
     grids = {name: [_coupling(one.grid(name), shown, level) for one in pair] for name in pairings}
     current_step("channels after random changes of all heads")
-    found = _gains_and_losses(before.to("float64"), after.to("float64"), grids, noise, draws, seed)
+    found = gains_and_losses(before.to("float64"), after.to("float64"), grids, noise, draws, seed)
     coords = {name: list(before.layers) for name in ("src_layer", "dst_layer")}
     nodes = {
         f"channels/{name}": xr.Dataset(_variables(grids[name], found[name], draws, level, similarity), coords=coords)
@@ -151,7 +151,7 @@ def _chunks(pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
     return list(zip(i, j, strict=True))
 
 
-def _gains_and_losses(
+def gains_and_losses(
     before: Heads, after: Heads, grids: dict[str, list[dict[str, np.ndarray]]], noise: str, draws: int, seed: int
 ) -> dict[str, dict[str, np.ndarray]]:
     """By pairing: `gain` and `loss` of all pairs with a channel on either side, and those of every draw."""
@@ -226,7 +226,7 @@ def _variables(
     for what, side in SIDES.items():
         tables = {part: np.full(composing.shape, np.nan) for part in ("", "_null", "_null_sd", "_z", "_p")}
         values = found[what]
-        numbers = [values[0], *_tested(values[0], values[1:], draws)]
+        numbers = [values[0], *tested(values[0], values[1:], draws)]
         for table, each in zip(tables.values(), numbers, strict=True):
             table.reshape(len(composing) * composing.shape[1], -1)[tuple(found["pairs"])] = each
         known = both[side]["channel"] & composing
@@ -241,7 +241,7 @@ def _variables(
     return variables | {name: int(values.sum()) for name, values in counts.items()}
 
 
-def _tested(values: np.ndarray, drawn: np.ndarray, draws: int) -> list[np.ndarray]:
+def tested(values: np.ndarray, drawn: np.ndarray, draws: int) -> list[np.ndarray]:
     """Mean, standard deviation, z and upper p-value under random changes; NaN where neither head changed."""
     if not len(drawn):
         return [values] * 4

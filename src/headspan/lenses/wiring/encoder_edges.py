@@ -2,8 +2,8 @@
 
 That output is the encoder's whole stream, so that everything that writes it reaches the keys and values of every layer:
 its tables, its heads' O and its MLPs. Sources are labeled `encoder.L2H1`, `encoder.L0MLP`, `encoder.W_E`, and kinds of
-edges `encoder MLP to K`. Matrices are compared as everywhere (`relations`). For two heads of different stacks there is no
-order in reverse and no layer in common, so that rotation is their only null.
+edges `encoder MLP to K`. Matrices are compared as everywhere (`relations`). Two heads of different stacks have no order
+in reverse and no layer in common, so that rotation is their only null.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def encoder_edges(
     roles = [role for role in cast("tuple[Role, ...]", ("K", "V")) if role in available(heads, chosen[1])]
     if not heads.stack.reads_memory or ENCODER not in heads.checkpoint.stacks or not roles:
         return
-    settings = {"dtype": heads.dtype, "device": heads.device, "fold": heads.fold, "center": heads.center}
-    encoder = heads.checkpoint.heads(stack=ENCODER, **settings)
+    encoder = heads.checkpoint.heads(
+        stack=ENCODER, dtype=heads.dtype, device=heads.device, fold=heads.fold, center=heads.center
+    )
     if encoder.d_model != heads.d_model:
         return
     writing = available(encoder, chosen[0])

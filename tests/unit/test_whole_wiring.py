@@ -380,6 +380,11 @@ def test_an_encoder_and_its_positions_are_in_whispers_wiring() -> None:
     assert headspan.wiring(tiny("whisper"), stack="decoder", dst="K").top(1)["src"][0][:7] != "encoder"
 
 
+def test_a_rotary_model_says_that_it_has_no_position_table() -> None:
+    with pytest.raises(ArgumentError, match="this model has no position table: queries and keys are turned"):
+        headspan.wiring(tiny("llama"), src="W_pos")
+
+
 def test_shared_layers_are_passes_and_no_peers() -> None:
     result = headspan.wiring(tiny("albert"))
     assert result.attrs["n_layers"] > 1
@@ -413,7 +418,7 @@ def test_a_partial_checkpoint_has_the_edges_of_what_it_holds(gpt2_attention: Pat
         ({"centering": "mean"}, "centering='mean' is unknown; it is stored or centered"),
         ({"neurons": "L9H0"}, "neurons='L9H0' is no head of this model, which has layers 0 to 1 of 8 heads"),
         ({"neurons": "L0H0", "src": "W_E"}, "src and dst have no place beside it"),
-        ({"src": "L7H0"}, "no edge from O to Q, K, V, MLP, logits is in this checkpoint"),
+        ({"src": "L7H0"}, "no edge from heads to Q, K, V, MLPs, logits is in this checkpoint"),
         ({"top": 0}, "top = 0 asks for no edge"),
     ],
 )

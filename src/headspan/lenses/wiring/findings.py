@@ -22,6 +22,7 @@ WHAT = {"W_E": "the token table", "W_pos": "the position table", "MLP": "an MLP"
 WHAT |= {f"{ENCODER} W_E": "the encoder's token table", f"{ENCODER} W_pos": "the encoder's position table"}
 WHAT |= {f"{ENCODER} MLP": "an encoder MLP"}
 FROM = {**WHAT, "O": "heads", "MLP": "MLPs", f"{ENCODER} O": "encoder heads", f"{ENCODER} MLP": "encoder MLPs"}
+WEIGHT = {"in": "input", "gate": "gate", "up": "up"}
 EVIDENCE = (
     "Share of the matrix's energy inside the head's subspace; q over all edges of the kind, compared with the heads of "
     "the same layer."
@@ -188,14 +189,15 @@ def _neurons(result: Result) -> list[Finding]:
             continue
         everyone = pd.concat(tables, ignore_index=True)
         n_neurons = everyone[f"{side}_label"].nunique()
-        out = everyone[~everyone["tier"].isin((BACKGROUND, UNKNOWN))]
+        out = everyone[(everyone["q"] < SIGNIFICANT) & ~everyone["tier"].isin((BACKGROUND, UNKNOWN))]
         named = out[f"{side}_label"].nunique()
         statement = f"None of {n_neurons:,} neurons is known to {verb} more than the others of its layer (q < 0.05)."
         best = everyone.loc[everyone["z"].idxmax()] if everyone["z"].notna().any() else everyone.iloc[0]
         if named:
             best = out.loc[out["z"].idxmax()]
             dst = ends(best["relation"])[1]
-            weight, space = (dst, "what it writes") if side == "dst" else ("output", f"its {ROLE[dst]} space")
+            read = f"the {ROLE.get(dst, '')} space of {head}"
+            weight, space = (WEIGHT[dst], f"what {head} writes") if side == "dst" else ("output", read)
             statement = (
                 f"{named:,} of {n_neurons:,} neurons {verb} more than the others of their layer (q < {SIGNIFICANT}); "
                 f"{best[f'{side}_label']} is farthest out: {best['score']:.1%} of its {weight} weight lies in {space}, "

@@ -177,6 +177,11 @@ def _layer(end: Axis, place: int) -> float:
 
 def _nothing(heads: Heads, chosen: tuple[Choice, Choice]) -> str:
     """Why there is no edge of the kinds asked for."""
-    asked = [", ".join(choice.kinds) for choice in chosen]
+    if chosen[0].kinds == ("W_pos",) and heads.stack.rotary:
+        return (
+            "this model has no position table: queries and keys are turned by their positions (rotary), which no edge "
+            "shows; see headspan positions"
+        )
+    asked = [", ".join({"O": "heads", "MLP": "MLPs"}.get(kind, kind) for kind in choice.kinds) for choice in chosen]
     there = ", ".join(sorted(heads.reader.stored.parts))
     return f"no edge from {asked[0]} to {asked[1]} is in this checkpoint, which has {there}"

@@ -26,6 +26,8 @@ DRAWS = {
     "validation": 300,
     "matched": 2000,
     "change_points": 4000,
+    "relations": 250,
+    "channel_changes": 12,
 }
 """Topics in the order of the page, and how much is drawn for each."""
 LEVELS = (0.05, 0.01, 0.001, 0.0001)

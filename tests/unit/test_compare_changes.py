@@ -169,3 +169,54 @@ def test_an_adapter_changes_what_it_targets_along_its_rank(tmp_path: Path) -> No
 def test_options_that_make_no_sense_are_refused(options: dict, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         headspan.compare("demo", "demo", **options)
+
+
+def channel_planted(attention: list) -> None:
+    """Noise everywhere, and one direction that L0H3 writes made the one that the keys of L2H1 read."""
+    noisy(attention)
+    written, fused = attention[0].c_proj.weight[3 * 12 :], attention[2].c_attn.weight
+    along = torch.linalg.svd(written).Vh[:1]
+    fused[:, 48 + 12 : 48 + 24] += 40 * fused.std() * along.mT @ noise((1, 12)) / 12**0.5
+
+
+@pytest.fixture(scope="module")
+def channeled(base: headspan.Heads) -> headspan.Result:
+    return headspan.compare(base, wide(channel_planted), draws=DRAWS)
+
+
+def test_a_planted_channel_is_gained_and_it_alone(channeled: headspan.Result) -> None:
+    rows = channeled.table("channels")
+    found = rows[rows["gained"].astype(bool)]
+    assert list(zip(found["pairing"], found["src"], found["dst"], strict=True)) == [("OK", "L0H3", "L2H1")]
+    assert not rows["lost"].any()
+    (finding,) = [one for one in channeled.findings if one.statement.startswith("L0H3 → L2H1: the leading K-comp")]
+    assert "channel was gained" in finding.statement
+    assert len(channeled.figures[finding.figure].data) == 6
+    assert "L0H3" in page(channeled).split("Channels gained and lost")[-1]
+
+
+def test_what_was_gained_is_lost_on_the_way_back(base: headspan.Heads) -> None:
+    result = headspan.compare(wide(channel_planted), base, draws=DRAWS)
+    rows = result.table("channels")
+    lost = rows[rows["lost"].astype(bool)]
+    assert list(zip(lost["pairing"], lost["src"], lost["dst"], strict=True)) == [("OK", "L0H3", "L2H1")]
+    assert not rows["gained"].any()
+    assert [one for one in result.findings if "channel was lost: coupling" in one.statement]
+
+
+def test_gains_are_those_of_the_composed_matrices(base: headspan.Heads, channeled: headspan.Result) -> None:
+    def composed(heads: headspan.Heads) -> torch.Tensor:
+        W_Q, W_K, W_V, W_O = (heads.whole(role).double() for role in "QKVO")
+        M, N = W_V[0, 3] @ W_O[0, 3], W_K[2, 1] @ W_Q[2, 1].mT
+        return M @ N / (M.norm() * N.norm())
+
+    before, after = composed(base), composed(wide(channel_planted))
+    U, s, Vh = torch.linalg.svd(after)
+    node = channeled["channels/OK"].sel(src="L0H3", dst="L2H1")
+    assert float(node.coupling_after) == pytest.approx(float(s[0]), rel=1e-6)
+    assert float(node.gain) == pytest.approx(float(s[0] - U[:, 0] @ before @ Vh[0]), rel=1e-6)
+
+
+def test_a_random_change_gains_and_loses_no_channel(random: headspan.Result) -> None:
+    assert not random.table("channels")[["gained", "lost"]].to_numpy().any()
+    assert [one for one in random.findings if one.statement == "No channel between heads was gained or lost."]

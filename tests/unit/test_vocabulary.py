@@ -12,7 +12,7 @@ import torch
 import headspan
 from headspan.errors import ArgumentError, HeadspanError, UnsupportedModel
 from headspan.lenses.vocabulary.copying import circuit_eigenvalues, copying_scores, positivity
-from headspan.lenses.vocabulary.relations import listed_relations, relation_scores
+from headspan.lenses.vocabulary.relations import beyond_tables, listed_relations, relation_scores
 
 D, N_HEADS, N_TOKENS = 64, 8, 400
 
@@ -214,9 +214,27 @@ def test_a_planted_relation_is_found_in_its_head_and_in_no_other(tmp_path):
     assert list(node.head.values[(node.relation_score_q < 0.05).values[0]]) == ["L1H3"]
     assert float(node.relation_score_z.sel(head="L1H3")[0]) > 6
     assert float(node.hits.sel(head="L1H3")[0]) > 5 * float(node.hits_null[0])
+    assert list(node.head.values[(node.beyond_q < 0.05).values[0]]) == ["L1H3"]
     other = headspan.vocabulary(model, matrices="OV", relations=pairs_file(tmp_path, 200), draws=50)["relations"]
     assert not (other.relation_score_q < 0.05).any()
     assert int(other.pairs[0]) == 30
+
+
+def test_beyond_is_the_mean_difference_of_pairs_and_a_head_that_copies_is_not_beyond_the_tables():
+    draw = torch.Generator().manual_seed(5)
+    left, more = (torch.randn(20, 32, generator=draw, dtype=torch.float64) for _ in range(2))
+    right, parts = left + more, torch.randn(40, 32, 8, generator=draw, dtype=torch.float64)
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (500, 20))
+    table = left @ right.mT
+    copying = (left @ parts) @ (right @ parts).mT
+    found = beyond_tables(copying, table[None], signs)
+    assert (found["beyond_p"] > 0.01).all()
+    both = [each - each.mean(1, keepdim=True) - each.mean(0) + each.mean() for each in (copying[0], table)]
+    naive = [each.diagonal() / each.square().mean().sqrt() for each in both]
+    np.testing.assert_allclose(found["beyond"][0], float((naive[0] - naive[1]).mean()))
+    mapped = left @ torch.linalg.pinv(left) @ right @ right.mT  # the relation itself, not the similarity
+    assert beyond_tables(mapped[None], table[None], signs)["beyond_p"][0] < 0.01
+    assert np.isnan(beyond_tables(3 * table[None], table[None], signs)["beyond_p"][0])
 
 
 def test_relation_scores_have_the_mean_and_spread_of_permutations():

@@ -331,6 +331,60 @@ def test_cross_attention_reads_the_decoder_through_queries_alone() -> None:
     assert result.figures
 
 
+@pytest.fixture(scope="module")
+def crossed() -> tuple[Any, headspan.Result]:
+    model = headspan.open(tiny("t5"))
+    return model, headspan.wiring(model, stack="cross")
+
+
+def test_an_encoder_reaches_the_keys_and_values_of_cross_attention(crossed: tuple[Any, headspan.Result]) -> None:
+    model, result = crossed
+    encoder, cross = (model.heads(stack=stack, dtype="float64") for stack in ("encoder", "cross"))
+    written = torch.linalg.qr(encoder.whole("O")[1, 1].mT).Q
+    read = torch.linalg.qr(cross.whole("K")[0, 2]).Q
+    share = float((written.mT @ read).square().sum() / read.shape[1])
+    assert float(result["encoder O to K"].share.sel(src="encoder.L1H1", dst="L0H2")) == pytest.approx(share, rel=1e-5)
+    *_, out = encoder.mlp_matrices(1)
+    share = float((out @ read).square().sum() / out.square().sum())
+    assert float(result["encoder MLP to K"].share.sel(src="encoder.L1MLP", dst="L0H2")) == pytest.approx(
+        share, rel=1e-5
+    )
+    assert not any(name.startswith("encoder") and name.endswith("to Q") for name in relations(result))
+    assert np.isfinite(result["encoder W_E to V"].share).all()  # of every layer: all of the encoder comes before it
+
+
+def test_an_encoder_is_drawn_beside_its_decoder_and_exported(crossed: tuple[Any, headspan.Result]) -> None:
+    _, result = crossed
+    graph = wiring_graph(result)
+    assert graph.nodes["encoder.L1H1.O"]["kind"] == "encoder O"
+    assert {relation for *_, relation in graph.edges(keys=True)} >= {"encoder O to K", "encoder MLP to V"}
+    diagram = result.figures["Wiring diagram"]
+    places = {text: x for trace in diagram.data if trace.text for text, x in zip(trace.text, trace.x, strict=True)}
+    assert max(x for text, x in places.items() if text.startswith("encoder")) < min(
+        x for text, x in places.items() if not text.startswith("encoder")
+    )
+    assert [trace for trace in diagram.data if trace.meta and trace.meta["src"].startswith("encoder.")]
+
+
+def test_random_stacks_have_no_edge_that_stands_out(crossed: tuple[Any, headspan.Result]) -> None:
+    _, result = crossed
+    names = [name for name in relations(result) if name.startswith("encoder")]
+    assert sum(int(result[name].n_significant[0]) for name in names) == 0
+    assert not [one for one in result.findings if "encoder" in one.statement and one.weight > 0.15]
+
+
+def test_an_encoder_and_its_positions_are_in_whispers_wiring() -> None:
+    result = headspan.wiring(tiny("whisper"), stack="cross", src="W_pos,mlp", dst="K,V")
+    assert {"encoder W_pos to K", "encoder MLP to V"} <= set(relations(result))
+    assert "encoder O to K" not in result
+    assert headspan.wiring(tiny("whisper"), stack="decoder", dst="K").top(1)["src"][0][:7] != "encoder"
+
+
+def test_a_rotary_model_says_that_it_has_no_position_table() -> None:
+    with pytest.raises(ArgumentError, match="this model has no position table: queries and keys are turned"):
+        headspan.wiring(tiny("llama"), src="W_pos")
+
+
 def test_shared_layers_are_passes_and_no_peers() -> None:
     result = headspan.wiring(tiny("albert"))
     assert result.attrs["n_layers"] > 1
@@ -364,7 +418,7 @@ def test_a_partial_checkpoint_has_the_edges_of_what_it_holds(gpt2_attention: Pat
         ({"centering": "mean"}, "centering='mean' is unknown; it is stored or centered"),
         ({"neurons": "L9H0"}, "neurons='L9H0' is no head of this model, which has layers 0 to 1 of 8 heads"),
         ({"neurons": "L0H0", "src": "W_E"}, "src and dst have no place beside it"),
-        ({"src": "L7H0"}, "no edge from O to Q, K, V, MLP, logits is in this checkpoint"),
+        ({"src": "L7H0"}, "no edge from heads to Q, K, V, MLPs, logits is in this checkpoint"),
         ({"top": 0}, "top = 0 asks for no edge"),
     ],
 )

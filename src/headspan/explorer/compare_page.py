@@ -24,6 +24,7 @@ SECTIONS = {
     "more-findings": "More findings",
     "moved": "What moved",
     "edges": "Edges gained and lost",
+    "channels": "Channels gained and lost",
     "change": "The change itself",
     "behavior": "Both models, run",
     "matrices": "Spectra",
@@ -32,6 +33,7 @@ SECTIONS = {
 MATRICES = "Spectra of matrices"
 FIGURES = {
     "edges": ("Edges gained and lost", "Kernels before and after"),
+    "channels": ("Channels gained and lost",),
     "change": ("Leading directions after, against all before", "Where changes lie"),
     "behavior": ("Attention against a random change",),
 }
@@ -62,6 +64,7 @@ def compare_page(result: Result) -> str:
         "more-findings": [finding_block(one) for one in result.findings if not any(one is told for told in top)],
         "moved": blocks(lambda name: name not in PLACED and not name.startswith(MATRICES)),
         "edges": _wiring(result, edges, blocks(lambda name: name in FIGURES["edges"])),
+        "channels": _channels(result, blocks(lambda name: name in FIGURES["channels"])),
         "change": [*blocks(lambda name: name in FIGURES["change"]), *_tokens(result)],
         "behavior": _behavior(result, blocks(lambda name: name in FIGURES["behavior"])),
         "matrices": blocks(lambda name: name.startswith(MATRICES)),
@@ -118,6 +121,33 @@ def _wiring(result: Result, edges: pd.DataFrame, figures: list[Markup]) -> list[
         rows = edges[edges["pairing"] == counts["pairing"]][:SHOWN].to_dict("records")
         blocks += [element("h3", f"Largest changes, {counts['pairing']} ({told})"), _edge_table(rows)]
     return blocks
+
+
+def _channels(result: Result, figures: list[Markup]) -> list[Markup]:
+    """The figure, then the channels that were gained or lost; why there are none where they were not compared."""
+    if "channels_left_out" in result.attrs:
+        return [element("p", f"Left out: {result.attrs['channels_left_out']}.")]
+    if int(result.attrs["identical"]):
+        return []
+    rows = result.table("channels")
+    found = [(what, rows[rows[name].astype(bool)]) for what, name in (("gain", "gained"), ("loss", "lost"))]
+    cells = [
+        [
+            str(row["src"]),
+            str(row["dst"]),
+            str(row["pairing"]),
+            "gained" if what == "gain" else "lost",
+            f"{row['coupling_before']:.3f}",
+            f"{row['coupling_after']:.3f}",
+            f"{row[what]:.3f}",
+            f"{row[f'{what}_null']:.3f}",
+            f"{row[f'{what}_q']:.2g}",
+        ]
+        for what, some in found
+        for row in some.sort_values(f"{what}_z", ascending=False)[:SHOWN].to_dict("records")
+    ]
+    header = ("From", "To", "Pairing", "", "Coupling before", "After", "Gain or loss", "Random change", "q")
+    return [*figures, table(header, cells) if cells else element("p", "No channel was gained or lost.")]
 
 
 def _tokens(result: Result) -> list[Markup]:

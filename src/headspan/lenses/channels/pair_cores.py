@@ -28,8 +28,8 @@ Order = Literal["composing", "different", "all"]
 """Which ordered pairs of layers: the source's before the destination's, any two different ones, or all."""
 MOST = 0.9
 NUMBERS = ("strength", "share", "participation", "carrying")
-TILE_BYTES = 2**26
-"""Cores of a tile: more of them would leave the processor's cache while they are multiplied."""
+TILE_BYTES = 2**22
+"""Cores of a tile: more of them would leave the processor's cache between their product and their eigenvalues."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ def pair_tables(heads: Heads, pairings: Sequence[str], order: Order, delta: int,
     for first, S in _sender_blocks(heads, memory):
         source.append(_spectra(S))
         for layer in range(L):
-            own = _sources(S, first, layer, order, H)
-            if own.start == own.stop:
+            sources = _sources(len(S) // H, first, layer, order, H)
+            if not sources:
                 continue
             current_step(f"channels into layer {heads.layers[layer]} of {L}")
             block = heads.layer(heads.layers[layer], ROLES)
@@ -75,7 +75,8 @@ def pair_tables(heads: Heads, pairings: Sequence[str], order: Order, delta: int,
                 D = receivers(heads, block, pairing, delta)[0]
                 if layer not in readers[pairing]:
                     readers[pairing][layer] = _spectra(D)
-                _fill(tables[pairing], S[own], D, (first * H + own.start, layer * H), memory)
+                for own in sources:
+                    _fill(tables[pairing], S[own], D, (first * H + own.start, layer * H), memory)
     return {
         pairing: PairTables(tables[pairing], torch.cat(source), _reader_spectra(readers[pairing], L, H))
         for pairing in pairings
@@ -106,11 +107,12 @@ def _sender_blocks(heads: Heads, memory: int) -> Iterator[tuple[int, Float[Tenso
         yield first, torch.cat(parts)
 
 
-def _sources(S: Tensor, first: int, layer: int, order: Order, n_heads: int) -> slice:
-    """Which senders of a block pair with a destination layer; within one's own layer nothing composes."""
-    count = len(S) // n_heads
-    stop = min(count, max(0, layer - first)) if order == "composing" else count
-    return slice(0, stop * n_heads)
+def _sources(count: int, first: int, layer: int, order: Order, n_heads: int) -> list[slice]:
+    """Which senders of a block of layers pair with a destination layer; within one's own layer nothing composes."""
+    own = min(count, max(0, layer - first))
+    after = own + (first <= layer < first + count)
+    spans = {"composing": [(0, own)], "different": [(0, own), (after, count)], "all": [(0, count)]}[order]
+    return [slice(start * n_heads, stop * n_heads) for start, stop in spans if stop > start]
 
 
 def _fill(
@@ -120,20 +122,25 @@ def _fill(
     (m, d, q), p = D.shape, S.shape[-1]
     columns = D.permute(1, 0, 2).reshape(d, m * q)
     step = max(1, min(TILE_BYTES, memory // 8) // (m * p * q * S.element_size()))
+    # Tiles are written into the same place again: fresh memory costs as much as the arithmetic.
+    product, cores = S.new_empty(step * p, m * q), S.new_empty(step, m, p, q)
+    gram = S.new_empty(step * m, min(p, q), min(p, q))
     for start in range(0, len(S), step):
         rows = S[start : start + step].mT.reshape(-1, d)
-        cores = (rows @ columns).view(-1, p, m, q).transpose(1, 2)
-        numbers = spectrum_numbers(_energies(cores))
-        place = slice(at[0] + start, at[0] + start + len(cores)), slice(at[1], at[1] + m)
+        n = len(rows) // p
+        torch.mm(rows, columns, out=product[: n * p])
+        tile = cores[:n].copy_(product[: n * p].view(n, p, m, q).transpose(1, 2))
+        numbers = spectrum_numbers(_energies(tile.view(n * m, p, q), gram[: n * m]))
+        place = slice(at[0] + start, at[0] + start + n), slice(at[1], at[1] + m)
         for name, values in numbers.items():
-            tables[name][place] = values.double().cpu()
+            tables[name][place] = values.view(n, m).double().cpu()
 
 
 @one_thread()
-def _energies(cores: Float[Tensor, "*pairs p q"]) -> Float[Tensor, "*pairs k"]:
-    """Squared singular values, ascending, through the smaller Gram matrix."""
-    gram = cores @ cores.mT if cores.shape[-2] <= cores.shape[-1] else cores.mT @ cores
-    energies: Tensor = torch.linalg.eigvalsh(gram)
+def _energies(cores: Float[Tensor, "n p q"], gram: Float[Tensor, "n k k"] | None = None) -> Float[Tensor, "n k"]:
+    """Squared singular values, ascending, through the smaller Gram matrix; `gram` is a place to form it in."""
+    pair = (cores, cores.mT) if cores.shape[-2] <= cores.shape[-1] else (cores.mT, cores)
+    energies: Tensor = torch.linalg.eigvalsh(torch.bmm(*pair, out=gram))
     return energies.clamp(min=0)
 
 

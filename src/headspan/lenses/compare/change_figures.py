@@ -7,15 +7,17 @@ import plotly.graph_objects as go
 
 from headspan.lenses.compare.parts import wiring_pairings
 from headspan.lenses.compare.schema import CHANGED, SHARES
-from headspan.lenses.wiring_layout import panels
+from headspan.lenses.wiring_layout import pairing_name, panels
 from headspan.result import Result
 from headspan.statistics import mean_interval
-from headspan.theme import BLUE, CHANCE, GREY, LINE, SEQUENTIAL, SKY, VERMILION, styled
+from headspan.theme import BLUE, CHANCE, GREY, LINE, ORANGE, SEQUENTIAL, SKY, VERMILION, styled
 
 
 def change_figures(result: Result) -> dict[str, go.Figure]:
     """The figures that this comparison has the numbers for."""
     drawn = {}
+    if "channels" in result:
+        drawn["Channels gained and lost"] = channel_scatter(result)
     if "change" in result:
         drawn["Leading directions after, against all before"] = similarity_panels(result)
     if any("read_share" in result[f"wiring/{pairing}"] for pairing in wiring_pairings(result)):
@@ -61,6 +63,45 @@ def similarity_panels(result: Result) -> go.Figure:
     figure.update_yaxes(title_text="cosine", col=1)
     figure.update_xaxes(title_text="layer", title_standoff=2, dtick=max(1, int(rows["layer"].max() + 1) // 6))
     return styled(figure, "Leading directions after, and the nearest direction before", 130 + 230 * places[-1][0])
+
+
+def channel_scatter(result: Result) -> go.Figure:
+    """Leading channels that stand out, by pairing: coupling along their directions before and after."""
+    rows = result.table("channels")
+    pairings = list(result["channels"].children)
+    figure, places = panels([pairing_name(pairing) for pairing in pairings], horizontal_spacing=0.06)
+    parts = {
+        "leading before": (rows[rows["channel_before"].astype(bool)], "coupling_before", "loss", "lost", ORANGE),
+        "leading after": (rows[rows["channel_after"].astype(bool)], "coupling_after", "gain", "gained", BLUE),
+    }
+    for name, (some, own, what, turned, color) in parts.items():
+        for number, (pairing, place) in enumerate(zip(pairings, places, strict=True)):
+            here = some[some["pairing"] == pairing]
+            other = here[own] - here[what]
+            x, y = (here[own], other) if what == "loss" else (other, here[own])
+            certain = here[turned].astype(bool)
+            points = go.Scatter(
+                x=x,
+                y=y,
+                text=here["src"] + " → " + here["dst"],
+                customdata=here[[f"{what}_null", f"{what}_z", f"{what}_q"]].to_numpy(),
+                mode="markers",
+                marker={
+                    "color": np.where(certain, color, CHANCE),
+                    "size": np.where(certain, 9, 5),
+                    "symbol": "circle" if what == "gain" else "x-thin-open",
+                },
+                name=f"{name} ({turned}: colored)",
+                legendgroup=name,
+                showlegend=number == 0,
+                hovertemplate=f"%{{text}}, {name}: coupling %{{x:.3f}} before, %{{y:.3f}} after<br>{what} after a "
+                "random change: %{customdata[0]:.3f}; z = %{customdata[1]:.1f}, q = %{customdata[2]:.2g}"
+                "<extra></extra>",
+            )
+            figure.add_trace(points, *place)
+    figure.update_xaxes(title_text="coupling before", rangemode="tozero")
+    figure.update_yaxes(title_text="coupling after", col=1)
+    return styled(figure, "Channels gained and lost: coupling along the directions of leading channels", 440)
 
 
 def share_bars(result: Result) -> go.Figure:

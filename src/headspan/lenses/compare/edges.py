@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ def wiring_nodes(
     moments: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     shares: dict[str, Grids] = {}
     if few:
-        weights, changes = _weights_and_changes(before, after, pairings)
+        weights, changes = weights_and_changes(before, after, _all_roles(pairings))
         current_step("random changes of all heads")
         moments = _null_moments(weights, changes, pairings, noise, draws, seed, reading["memory"])
         if noise != "rounding":
@@ -124,9 +124,12 @@ def _pairing_node(
     return xr.Dataset(variables, coords=coords, attrs=kept)
 
 
-def _weights_and_changes(before: Heads, after: Heads, pairings: list[str]) -> tuple[Weights, Weights]:
+def _all_roles(pairings: Sequence[str]) -> tuple[Role, ...]:
+    return tuple(dict.fromkeys(role for pairing in pairings for role in _roles(pairing)))
+
+
+def weights_and_changes(before: Heads, after: Heads, roles: Sequence[Role]) -> tuple[Weights, Weights]:
     """Tall matrices of every role that takes part, layer by layer, and their changes."""
-    roles = tuple(dict.fromkeys(role for pairing in pairings for role in _roles(pairing)))
     pair = [heads.to(computing_dtype(before)) for heads in (before, after)]
     first, second = ({role: [_tall(each, layer, role) for layer in each.layers] for role in roles} for each in pair)
     return first, {role: [b - a for a, b in zip(first[role], second[role], strict=True)] for role in roles}

@@ -9,6 +9,7 @@ import pandas as pd
 
 from headspan.finding import Finding
 from headspan.lenses.compare.change_findings import behavior_findings, change_findings
+from headspan.lenses.compare.channel_findings import channel_findings
 from headspan.lenses.compare.parts import COMPOSITION, drift_part, edge_changes, wiring_pairings
 from headspan.result import Result
 
@@ -24,6 +25,7 @@ def findings(result: Result) -> Iterator[Finding]:
             for pairing in wiring_pairings(result):
                 yield _turnover(result, pairing)
         yield from _strongest(result)
+        yield from channel_findings(result)
     # Heads may be the same where MLPs are not.
     yield from change_findings(result)
     yield from behavior_findings(result)

@@ -2,11 +2,12 @@
 
 1. How far every head moved (`headspan.drift`), against a random change of the same size.
 2. Edges of the wiring gained and lost, and where the changes lie (`edges`).
-3. The change of every whole matrix: its size and rank, and directions that lead after and were not there before
+3. Rank-one channels gained and lost (`channel_changes`).
+4. The change of every whole matrix: its size and rank, and directions that lead after and were not there before
    (`directions`).
-4. The spectra of all matrices before and after (`headspan.spectra`). Those of single heads are in the drift, with a
+5. The spectra of all matrices before and after (`headspan.spectra`). Those of single heads are in the drift, with a
    null; here are whole matrices, MLPs, tables and the products W_QK and W_OV.
-5. Where it is asked for and both run, attention and losses on the same tokens (`behavior`).
+6. Where it is asked for and both run, attention and losses on the same tokens (`behavior`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import xarray as xr
 from headspan.dims import ROLES
 from headspan.heads import Heads
 from headspan.lenses.compare.behavior import behavior_node
+from headspan.lenses.compare.channel_changes import channel_nodes
 from headspan.lenses.compare.directions import change_nodes
 from headspan.lenses.compare.edges import wiring_nodes
-from headspan.lenses.compare.schema import NULLED, PER_HEAD, SUMMARIES
+from headspan.lenses.compare.schema import HAAR, NULLED, PER_HEAD, SUMMARIES, TWO_WAY
 from headspan.lenses.drift import drift
 from headspan.lenses.spectra import spectra
 from headspan.progress import current_step
@@ -55,13 +57,22 @@ def measure(
     nodes = {f"drift/{role}": moved.dataset(role) for role in ROLES}
     reading: dict[str, Any] = {"tolerance": tolerance, "memory": memory}
     wiring, wiring_attrs = wiring_nodes(before, after, null=null, level=level, **drawn, **reading)
+    talking, channel_attrs = channel_nodes(
+        before,
+        after,
+        null=HAAR if null == HAAR else TWO_WAY,
+        level=level,
+        similarity=similarity,
+        memory=memory,
+        **drawn,
+    )
     current_step("changes of all matrices")
     changed, change_attrs = change_nodes(before, after, similarity=similarity, level=level, **drawn)
     current_step("spectra of all matrices")
     spectral, left_out = _spectra_changes(*(spectra(heads, seed=seed, **reading) for heads in (before, after)))
-    attrs = {**moved.attrs, "level": level, "noise": noise, **wiring_attrs, **change_attrs}
+    attrs = {**moved.attrs, "level": level, "noise": noise, **wiring_attrs, **channel_attrs, **change_attrs}
     attrs |= {"spectra_left_out": left_out} if left_out else {}
-    nodes |= {**wiring, **changed, **{f"spectra/{kind}": node for kind, node in spectral.items()}}
+    nodes |= {**wiring, **talking, **changed, **{f"spectra/{kind}": node for kind, node in spectral.items()}}
     if running is not None:
         current_step("running both")
         node, behavior_attrs = behavior_node(running, text=text, sequences=sequences, length=length, **drawn)

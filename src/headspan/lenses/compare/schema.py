@@ -1,10 +1,10 @@
-"""The variables of a comparison: `drift/<role>`, `wiring/<pairing>`, `change/<kind>`, `spectra/<kind>`, `behavior`."""
+"""The variables of a comparison, node by node: drift, wiring, channels, change, tokens, spectra, behavior."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headspan.dims import PAIRINGS
+from headspan.dims import COMPOSING, PAIRINGS
 from headspan.lenses.catalog import lens
 from headspan.schema import Schema, Table, Variable
 
@@ -20,6 +20,7 @@ SHARES = {
     "write_share": "share of the change of the writer's weights inside what the reader reads",
 }
 PAIR = ("src", "dst")
+TWO_WAY, HAAR = "two-way", "haar"
 COUNTS = {
     "n_kept": "edges before and after",
     "n_gained": "edges only after",
@@ -60,6 +61,39 @@ def _wiring() -> Iterator[Variable]:
         order = f"{words}: p-value of the two means being equal, by permuting layers"
         yield Variable(f"{name}_order_p", (), order, "[0, 1]", optional=True)
     yield from (Variable(name, (), f"number of {words}", "at least 0") for name, words in COUNTS.items())
+
+
+def _channels() -> Iterator[Variable]:
+    coupling = "The null that the attribute `channel_null` names, as in channels."
+    for name in ("before", "after"):
+        yield Variable(
+            f"coupling_{name}", PAIR, f"coupling of the leading channel {name}", "[0, 1]", coupling, derived=("q",)
+        )
+        yield Variable(f"channel_{name}", PAIR, f"whether the leading channel stands out {name}", "true or false")
+    yield Variable(
+        "gain",
+        PAIR,
+        "coupling of the leading channel after, less that of the same directions before",
+        "[-1, 2]",
+        NULL,
+        formula="u'ᵀ (M'N' / (|M'| |N'|) - MN / (|M| |N|)) v'",
+        text="M N is the composed matrix of a pair, u' and v' the outer directions of its leading channel after.",
+        derived=TESTED,
+    )
+    yield Variable(
+        "loss",
+        PAIR,
+        "coupling of the leading channel before, less that of the same directions after",
+        "[-1, 2]",
+        NULL,
+        derived=TESTED,
+    )
+    yield Variable("gained", PAIR, "whether the leading channel after is new", "true or false")
+    yield Variable("lost", PAIR, "whether the leading channel before is gone", "true or false")
+    for name in ("before", "after"):
+        yield Variable(f"n_{name}", (), f"number of leading channels that stand out {name}", "at least 0")
+    yield Variable("n_gained", (), "number of channels gained", "at least 0", "0")
+    yield Variable("n_lost", (), "number of channels lost", "at least 0", "0")
 
 
 def _change() -> Iterator[Variable]:
@@ -139,6 +173,7 @@ SCHEMA = Schema(
     nodes={
         **{f"drift/{role}": variables for role, variables in DRIFT.nodes.items()},
         **{f"wiring/{pairing}": tuple(_wiring()) for pairing in PAIRINGS},
+        **{f"channels/{pairing}": tuple(_channels()) for pairing in COMPOSING},
         **{f"change/{kind}": tuple(_change()) for kind in CHANGED},
         **{f"tokens/{kind}": tuple(_tokens()) for kind in CHANGED},
         **dict(_spectra_nodes()),
@@ -148,6 +183,7 @@ SCHEMA = Schema(
         Table("heads", "How far every head moved", ("grassmann", "rank_before"), nodes="drift/[QKVO]", key="role"),
         Table("pairings", "Edges kept, gained and lost", tuple(COUNTS), nodes="wiring/*", key="pairing"),
         Table("edges", "Pairs, largest change first", ("change",), "wiring/*", "pairing", by="change", most=150),
+        Table("channels", "Leading channels before and after", ("coupling_after",), "channels/*", "pairing", most=150),
         Table("changes", "The change of every matrix", ("relative_change",), nodes="change/*", key="matrix"),
         Table(
             "directions",

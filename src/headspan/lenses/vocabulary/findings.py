@@ -139,7 +139,7 @@ def _relations(result: Result) -> Iterator[Finding]:
             LENS,
             f'{len(found)} of {len(own)} heads hold the relation "{relation}" in W_OV, {best["head"]} most: it gives '
             f"{best['hits']:.0%} of {best['pairs']:.0f} left words their partner first (expected "
-            f"{best['hits_null']:.0%}; the token tables without a head {best['tables_hits']:.0%}).",
+            f"{best['hits_null']:.0%}; the token tables without a head {best['tables_hits']:.0%}). {_beyond(own)}",
             value=float(best["relation_score_z"]),
             expected=0.0,
             p=float(best["relation_score_p"]),
@@ -147,7 +147,7 @@ def _relations(result: Result) -> Iterator[Finding]:
             f"a head z = {best['tables_z']:.1f}. {PERMUTED}",
             reference=MAPS,
             figure="Relations",
-            weight=0.4,
+            weight=0.4 if (own["beyond_q"] < LEVEL).any() else 0.2,
         )
     if none:
         yield Finding(
@@ -158,6 +158,17 @@ def _relations(result: Result) -> Iterator[Finding]:
             evidence=PERMUTED,
             weight=0.1,
         )
+
+
+def _beyond(own: pd.DataFrame) -> str:
+    """How many heads map words to their partners better than the tables alone do."""
+    certain = own[(own["beyond_q"] < LEVEL) & (own["relation_score_q"] < LEVEL)]
+    if certain.empty:
+        return "No head exceeds the tables."
+    best = certain.loc[certain["beyond_p"].idxmin()]
+    verb = "head exceeds" if len(certain) == 1 else "heads exceed"
+    sure = f"z = {best['beyond_z']:.1f}, q = {best['beyond_q']:.2g}"
+    return f"{len(certain)} {verb} the tables, {best['head']} most ({sure})."
 
 
 def _neurons(rows: pd.DataFrame) -> Iterator[Finding]:

@@ -10,7 +10,12 @@ words, on the left or on the right, do not matter. p-values come from drawn perm
 `hits` is the share of left words whose own partner has the highest S~ of all right words; 1 / n by chance.
 
 Partners often have similar vectors, so that a head that copies also maps words to their partners. `tables_z` and
-`tables_hits` are the same numbers without a head, e(a_i) . w(b_j): a head beyond them knows more than the tables do.
+`tables_hits` are the same numbers without a head, from T_ij = e(a_i) . w(b_j). `beyond` compares the two pair by pair,
+
+    beyond = mean_i (S~_ii / sd(S~) - T~_ii / sd(T~)).
+
+Null: whether a pair's two numbers are the head's or the tables' is exchanged at random (signs of the differences), one-
+sided. A head with a significant `beyond` maps words to their partners better than the similarity of the words does.
 
 A pair counts if both words are single tokens of the vocabulary.
 
@@ -33,7 +38,7 @@ from headspan.errors import ArgumentError
 from headspan.input_files import file_text
 from headspan.lenses.token_reading import TokenTable
 from headspan.lenses.token_texts import Tokens
-from headspan.statistics import q_values
+from headspan.statistics import q_values, z_score
 from headspan.statistics.draw_tails import upper_p_values
 
 COLUMNS = ("relation", "left", "right")
@@ -41,6 +46,8 @@ LEAST_PAIRS = 6
 """Pairs that a relation needs: six have 720 permutations."""
 MOST_ROWS, MOST_BYTES, MOST_RELATIONS = 20_000, 4_000_000, 100
 PERMUTATIONS = 1000
+ROUNDING = 1e-6
+"""Smaller differences between a head's scores and those of the tables are rounding."""
 Pairs = tuple[tuple[str, str], ...]
 
 
@@ -124,20 +131,22 @@ class RelationScores:
         self.orders = [
             self.random.permuted(np.tile(np.arange(len(one.left)), (PERMUTATIONS, 1)), axis=1) for one in relations
         ]
+        self.signs = [self.random.choice((-1.0, 1.0), (PERMUTATIONS, len(one.left))) for one in relations]
         alone = [(left @ right.mT)[None] for left, right in self.vectors]
+        self.tables = alone
         self.alone = [relation_scores(S, orders) for S, orders in zip(alone, self.orders, strict=True)]
         self.parts: list[dict[str, np.ndarray]] = []
 
     def add(self, A: Float[Tensor, "head d r"], B: Float[Tensor, "head d r"]) -> None:
         """The next heads, by the factors of their W_OV."""
-        found = [
-            relation_scores((left @ A.double()) @ (right @ B.double()).mT, orders)
-            for (left, right), orders in zip(self.vectors, self.orders, strict=True)
-        ]
+        found = []
+        for (left, right), table, orders, signs in zip(self.vectors, self.tables, self.orders, self.signs, strict=True):
+            S = (left @ A.double()) @ (right @ B.double()).mT
+            found.append(relation_scores(S, orders) | beyond_tables(S, table, signs))
         self.parts.append({name: np.stack([one[name] for one in found]) for name in found[0]})
 
     def variables(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        """[relation, head]: `relation_score` with null, spread, z, p and q, and `hits`; [relation]: `pairs`."""
+        """[relation, head]: `relation_score` and `beyond`, each with its null, and `hits`; [relation]: `pairs`."""
         joined = {name: np.concatenate([part[name] for part in self.parts], axis=1) for name in self.parts[0]}
         n = np.array([len(one.left) for one in self.relations])
         sd = 1 / np.sqrt(np.maximum(n - 1, 1))
@@ -149,6 +158,12 @@ class RelationScores:
             "relation_score_z": (both, joined["score"] / sd[:, None]),
             "relation_score_p": (both, joined["p"]),
             "relation_score_q": (both, q_values(joined["p"])),
+            "beyond": (both, joined["beyond"]),
+            "beyond_null": ((), np.asarray(0.0)),
+            "beyond_null_sd": (both, joined["beyond_sd"]),
+            "beyond_z": (both, z_score(joined["beyond"], 0.0, joined["beyond_sd"])),
+            "beyond_p": (both, joined["beyond_p"]),
+            "beyond_q": (both, q_values(joined["beyond_p"])),
             "hits": (both, joined["hits"]),
             "hits_null": (own, 1 / np.maximum(n, 1)),
             "tables_z": (own, np.array([one["score"][0] for one in self.alone]) / sd),
@@ -164,13 +179,36 @@ def relation_scores(S: Float[Tensor, "head n n"], orders: np.ndarray) -> dict[st
     if n < LEAST_PAIRS:
         undefined = np.full(len(S), np.nan)
         return {"score": undefined, "p": undefined, "hits": undefined}
-    rest = S - S.mean(-1, keepdim=True) - S.mean(-2, keepdim=True) + S.mean((-2, -1), keepdim=True)
-    spread = rest.square().mean((-2, -1)).sqrt()
-    scaled = (rest / torch.where(spread > 0, spread, torch.nan)[:, None, None]).numpy(force=True)
+    scaled = _scaled(S)
     score = np.einsum("hii->h", scaled) / n
     drawn = np.stack([scaled[:, np.arange(n), order].mean(-1) for order in orders])
-    p = np.array(
-        [upper_p_values(one, each) if np.isfinite(one) else np.nan for one, each in zip(score, drawn.T, strict=True)]
-    )
     best = (scaled.argmax(-1) == np.arange(n)).mean(-1)
-    return {"score": score, "p": p, "hits": np.where(np.isnan(score), np.nan, best)}
+    return {"score": score, "p": _tails(score, drawn), "hits": np.where(np.isnan(score), np.nan, best)}
+
+
+def beyond_tables(
+    S: Float[Tensor, "head n n"], table: Float[Tensor, "1 n n"], signs: Float[np.ndarray, "draw n"]
+) -> dict[str, np.ndarray]:
+    """[head]: by how much a head's score exceeds that of the tables, its spread and p under exchange within pairs."""
+    n = S.shape[-1]
+    if n < LEAST_PAIRS:
+        return dict.fromkeys(("beyond", "beyond_sd", "beyond_p"), np.full(len(S), np.nan))
+    own, without = (np.einsum("hii->hi", _scaled(each)) for each in (S, table))
+    differences = own - without
+    sd = np.sqrt((differences**2).sum(-1)) / n
+    differences = np.where((sd > ROUNDING)[:, None], differences, np.nan)  # a head that copies all is the tables
+    beyond = differences.mean(-1)
+    return {"beyond": beyond, "beyond_sd": sd, "beyond_p": _tails(beyond, signs @ differences.T / n)}
+
+
+def _scaled(S: Float[Tensor, "head n n"]) -> Float[np.ndarray, "head n n"]:
+    """Less its row and column means, over its spread."""
+    rest = S - S.mean(-1, keepdim=True) - S.mean(-2, keepdim=True) + S.mean((-2, -1), keepdim=True)
+    spread = rest.square().mean((-2, -1)).sqrt()
+    scaled: np.ndarray = (rest / torch.where(spread > 0, spread, torch.nan)[:, None, None]).numpy(force=True)
+    return scaled
+
+
+def _tails(found: Float[np.ndarray, " head"], drawn: Float[np.ndarray, "draw head"]) -> np.ndarray:
+    pairs = zip(found, drawn.T, strict=True)
+    return np.array([upper_p_values(one, each) if np.isfinite(one) else np.nan for one, each in pairs])

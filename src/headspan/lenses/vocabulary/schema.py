@@ -8,6 +8,7 @@ RANDOM = "Random directions of the stream, all equally likely, read through the 
 ROTATED = (
     "One factor of the circuit turned by a random rotation of the stream, which keeps all singular values; mean 0."
 )
+EXCHANGED = "A pair's score by the head and by the tables alone are exchanged at random; mean 0."
 PERMUTED = "The right words of a relation are permuted; mean 0, variance 1 / (pairs - 1)."
 TESTED = ("null", "null_sd", "z", "p", "q")
 ELHAGE = "Elhage et al. (2021), A mathematical framework for transformer circuits"
@@ -114,6 +115,16 @@ RELATIONS = (
         formula="s = frac{⟨ S_{i i} ⟩ - ⟨ S_{i j} ⟩}{sd ( S )}",
         text="S_ij is the logit that the head adds to right word j when it attends to left word i.",
         reference=MAPS,
+        derived=TESTED,
+    ),
+    Variable(
+        "beyond",
+        ("relation", "head"),
+        "relation score beyond the tables: how far the score exceeds that of the tables without a head",
+        range="any number",
+        null=EXCHANGED,
+        text="Pair by pair, S~_ii over the spread of S~ less the same for T_ij = e(a_i) w(b_j), the product of the "
+        "tables without a head; S~ is S less its row and column means.",
         derived=TESTED,
     ),
     Variable(

@@ -19,6 +19,7 @@ import plotly.graph_objects as go
 from headspan.dims import HeadLabel
 from headspan.lenses.graph import BACKGROUND, IS_STRONG, UNKNOWN
 from headspan.lenses.wiring.graph import edges, ends, relations
+from headspan.lenses.wiring.parts import ENCODER
 from headspan.lenses.wiring_layout import Place, arrow_curve, bow_curve, grid_places, group_ties
 from headspan.result import Result
 from headspan.theme import BLUE, GREEN, GREY, LINE, ORANGE, PURPLE, SKY, VERMILION, YELLOW, styled
@@ -34,6 +35,7 @@ COLORS = {
     "O to MLP": SKY,
     "MLP": MLP_LINE,
     "logits": LOGITS_LINE,
+    ENCODER: GREEN,
 }
 NAMES = {
     "W_E": "from the token table",
@@ -44,6 +46,7 @@ NAMES = {
     "O to MLP": "head to MLP",
     "MLP": "from an MLP",
     "logits": "to the logits",
+    ENCODER: "from the encoder",
 }
 DRAWN = 14
 """Edges of each group that are drawn."""
@@ -66,7 +69,7 @@ def wiring_diagram(result: Result, top: int = DRAWN) -> go.Figure:
     """All parts, and of each kind of edge up to `top` that stand out."""
     canvas, figure = _canvas(result), go.Figure()
     n_heads, n_kv = int(result.attrs["n_heads"]), int(result.attrs["n_kv_heads"])
-    heads = {label: place for label, place in canvas.places.items() if _is_head(label)}
+    heads = {label: place for label, place in canvas.places.items() if label[0] == "L" and _is_head(label)}
     xs, ys = group_ties(heads, n_heads, n_kv)
     figure.add_trace(
         go.Scatter(x=xs, y=ys, mode="lines", line={"color": LINE, "width": 1}, hoverinfo="skip", showlegend=False)
@@ -83,7 +86,8 @@ def wiring_diagram(result: Result, top: int = DRAWN) -> go.Figure:
         title = "The whole wiring: no edge stands out; click a legend entry for the strongest"
     layers = _layers(result)
     styled(figure, title, canvas.height)
-    figure.update_xaxes(visible=False, range=[-1.0, n_heads + 1.2])
+    left = min([0.0, *(x for x, _ in canvas.places.values())]) - 1.0
+    figure.update_xaxes(visible=False, range=[left, n_heads + 1.2])
     figure.update_yaxes(range=[-1.7, len(layers) + 0.75], zeroline=False, title_text="layer", showgrid=False)
     figure.update_yaxes(tickvals=list(range(len(layers))), ticktext=[str(layer) for layer in layers])
     figure.update_layout(hovermode="closest", legend={"y": -0.02, "yanchor": "top", "itemsizing": "trace"})
@@ -91,12 +95,39 @@ def wiring_diagram(result: Result, top: int = DRAWN) -> go.Figure:
 
 
 def _is_head(label: str) -> bool:
-    return label[0] == "L" and not label.endswith("MLP")
+    own = label.removeprefix(f"{ENCODER}.")
+    return own[0] == "L" and not own.endswith("MLP")
 
 
 def _layers(result: Result) -> list[int]:
-    layers = result["parts"]["part_layer"].values
-    return sorted({int(layer) for layer in layers[~np.isnan(layers)]})
+    parts = result["parts"]
+    own = ~np.isnan(parts["part_layer"].values) & ~_of_encoder(parts["kind"].values)
+    return sorted({int(layer) for layer in parts["part_layer"].values[own]})
+
+
+def _of_encoder(kinds: np.ndarray) -> np.ndarray:
+    return np.array([str(kind).startswith(ENCODER) for kind in kinds], dtype=bool)
+
+
+def _encoder_places(result: Result, height: int) -> dict[str, Place]:
+    """The encoder's parts to the left of the decoder's, from the bottom to its top: tables, then layers."""
+    parts = result["parts"]
+    chosen = parts["label"].values[_of_encoder(parts["kind"].values)]
+    labels = [str(label).removeprefix(f"{ENCODER}.") for label in chosen]
+    heads = [HeadLabel.parse(label) for label in labels if _is_head(label)]
+    width = 1 + max((label.head for label in heads), default=0)
+    layers = [int(layer) for layer in parts["part_layer"].values[_of_encoder(parts["kind"].values)] if layer == layer]
+    step = height / (1 + max(layers, default=0))
+    places: dict[str, Place] = {}
+    for label in labels:
+        if _is_head(label):
+            at = HeadLabel.parse(label)
+            places[label] = (at.head - width - 2.2, at.layer * step)
+        elif label.endswith("MLP"):
+            places[label] = (-1.8, (int(label[1:-3]) + 0.45) * step)
+        else:
+            places[label] = (-2.2 - width / 2 + (0.8 if label == "W_pos" else -0.8), -1.35)
+    return {f"{ENCODER}.{label}": place for label, place in places.items()}
 
 
 def _canvas(result: Result) -> Canvas:
@@ -112,8 +143,10 @@ def _canvas(result: Result) -> Canvas:
     places |= {"W_E": (middle - apart, -1.35)} if "W_E" in kinds else {}
     places |= {"W_pos": (middle + apart, -1.35)} if "W_pos" in kinds else {}
     places |= {"logits": (middle, len(layers) + 0.4)} if "logits" in kinds else {}
+    places |= _encoder_places(result, len(layers))
+    across = n_heads + 2.2 - min([0.0, *(x for x, _ in places.values())])
     height = min(1500, 170 + int(max(LAYER_HEIGHT, 360 // len(layers)) * (len(layers) + 2.4)))
-    pixels = (PLOT_WIDTH / (n_heads + 2.2), (height - 150) / (len(layers) + 2.45))
+    pixels = (PLOT_WIDTH / across, (height - 150) / (len(layers) + 2.45))
     dot = min(30.0, 0.8 * min(pixels)) * (0.75 if n_kv < n_heads else 1.0)
     return Canvas(places, pixels, dot, height)
 
@@ -133,6 +166,8 @@ def _drawn(result: Result, group: str, top: int) -> tuple[pd.DataFrame, bool]:
 
 def _group(relation: str) -> str:
     src, dst = ends(relation)
+    if src.startswith(ENCODER):
+        return ENCODER
     if dst == "logits":
         return "logits"
     return relation if relation in COLORS else src
@@ -183,7 +218,7 @@ def _dots(canvas: Canvas, busy: set[str]) -> list[go.Scatter]:
     for kind, symbol in (("idle", "circle"), ("head", "circle"), ("MLP", "square"), ("ends", "square")):
         labels = [label for label in canvas.places if _style(label, busy) == kind]
         idle, ends_here = kind == "idle", kind == "ends"
-        shapes = ["square" if _is_head(label) and HeadLabel.parse(label).kv else symbol for label in labels]
+        shapes = ["square" if _is_kv(label) else symbol for label in labels]
         fill = [FILLS.get("MLP" if kind == "MLP" else label if ends_here else "head", GREY) for label in labels]
         size = canvas.dot / 4 if idle else canvas.dot * (1.25 if ends_here else 1.0)
         traces.append(
@@ -207,6 +242,10 @@ def _dots(canvas: Canvas, busy: set[str]) -> list[go.Scatter]:
             )
         )
     return traces
+
+
+def _is_kv(label: str) -> bool:
+    return label[0] == "L" and _is_head(label) and HeadLabel.parse(label).kv
 
 
 def _style(label: str, busy: set[str]) -> str:

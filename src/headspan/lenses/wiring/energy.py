@@ -77,13 +77,14 @@ def energies(
     centered: bool,
     tolerance: float | None,
     memory: int,
+    written_by: Heads | None = None,
 ) -> Energies:
-    """All shares of energy between these matrices and the heads' roles."""
+    """All shares of energy between these matrices, of `written_by` where that is another stack, and heads' roles."""
     matrices = [*writers, *readers]
     with _forms(heads, len(matrices), memory) as forms:
         spectra: dict[Matrix, Array] = {}
         places: dict[Matrix, int] = {}
-        for matrix, gram in _grams(heads, matrices, centered, memory // 8):
+        for matrix, gram in _grams(written_by or heads, matrices, centered, memory // 8):
             form = _normalized(gram)
             spectra[matrix], places[matrix] = _spectrum(form), len(places)
             if isinstance(forms, ScratchSlabs):

@@ -5,6 +5,7 @@ Shares, nulls and tiers come from the result; what is done here is layout.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -139,18 +140,18 @@ def single_heat_map(result: Result, rows: dict[str, pd.Series]) -> go.Figure:
 
 def _layered(result: Result) -> list[str]:
     """Kinds of edges with a layer at both ends."""
-    return [name for name in relations(result) if set(ends(name)) & {"O", "MLP"} and _is_layered(result, name)]
+    return [name for name in relations(result) if _is_layered(result, name)]
 
 
 def _is_layered(result: Result, name: str) -> bool:
     src, dst = ends(name)
-    return src in ("O", "MLP") and dst != "logits" and int(result[name]["n_edges"]) > 1
+    return src.endswith(("O", "MLP")) and dst != "logits" and int(result[name]["n_edges"]) > 1
 
 
 def layer_heat_maps(result: Result) -> go.Figure:
     """A panel per kind of edge: layer that writes against layer that reads."""
     names = _layered(result)
-    titles = [f"{'heads' if ends(name)[0] == 'O' else 'MLP'} → {ends(name)[1]}" for name in names]
+    titles = [" → ".join(re.sub(r"\bO$", "heads", end) for end in ends(name)) for name in names]
     columns = min(4, len(names))
     n_rows = -(-len(names) // columns)
     figure = make_subplots(

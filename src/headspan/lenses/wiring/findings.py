@@ -12,12 +12,17 @@ import pandas as pd
 from headspan.finding import Finding, significance
 from headspan.lenses.graph import BACKGROUND, IS_STRONG, UNKNOWN
 from headspan.lenses.wiring.graph import NEURON_SIDES, edges, ends, relations
+from headspan.lenses.wiring.parts import ENCODER
 from headspan.lenses.wiring.schema import ROTATION, SIGNIFICANT
 from headspan.result import Result
 
 DIAGRAM, HEADS, LAYERS, NEURONS = "Wiring diagram", "Heads by layer", "Tables and logits by layer", "Neurons"
 ROLE = {"Q": "query", "K": "key", "V": "value"}
 WHAT = {"W_E": "the token table", "W_pos": "the position table", "MLP": "an MLP", "logits": "the unembedding"}
+WHAT |= {f"{ENCODER} W_E": "the encoder's token table", f"{ENCODER} W_pos": "the encoder's position table"}
+WHAT |= {f"{ENCODER} MLP": "an encoder MLP"}
+FROM = {**WHAT, "O": "heads", "MLP": "MLPs", f"{ENCODER} O": "encoder heads", f"{ENCODER} MLP": "encoder MLPs"}
+WEIGHT = {"in": "input", "gate": "gate", "up": "up"}
 EVIDENCE = (
     "Share of the matrix's energy inside the head's subspace; q over all edges of the kind, compared with the heads of "
     "the same layer."
@@ -102,9 +107,9 @@ def _told(edge: pd.Series) -> str:
         return (
             f"{edge['src_label']} → {edge['dst_label']}: {share} of the MLP's input energy lies in what the head writes"
         )
-    what = {"W_E": "the token table", "W_pos": "the position table"}
-    name = what.get(src, str(edge["src_label"]))
-    whose = f"{name}'s energy" if src in what else f"the energy that {name} writes"
+    table = src.endswith(("W_E", "W_pos"))
+    name = WHAT[src] if table else str(edge["src_label"])
+    whose = f"the energy of {name}" if table else f"the energy that {name} writes"
     return f"{edge['dst_label']} reads {name}: {share} of {whose} lies in its {ROLE[dst]} space"
 
 
@@ -141,7 +146,7 @@ def _against_rotation(result: Result, src: str, dst: str, tables: Sequence[pd.Da
     if not len(above):
         return None
     best = above.loc[(above["score"] / above["rotation"]).idxmax()]
-    kind = f"{_source(src)} to {'heads' if dst == 'heads' else 'MLPs' if dst == 'MLP' else 'the logits'}"
+    kind = f"{FROM[src]} to {'heads' if dst == 'heads' else 'MLPs' if dst == 'MLP' else 'the logits'}"
     factor = best["score"] / best["rotation"]
     ending = f"{best['src_label']} → {best['dst_label']}"
     role = ends(best["relation"])[1]
@@ -167,10 +172,6 @@ def _against_rotation(result: Result, src: str, dst: str, tables: Sequence[pd.Da
     )
 
 
-def _source(src: str) -> str:
-    return {"W_E": "the token table", "W_pos": "the position table", "O": "heads", "MLP": "MLPs"}[src]
-
-
 def _reason(result: Result, relation: str) -> str:
     return str(result[relation]["null_reason"].values) or "it was asked for"
 
@@ -188,14 +189,15 @@ def _neurons(result: Result) -> list[Finding]:
             continue
         everyone = pd.concat(tables, ignore_index=True)
         n_neurons = everyone[f"{side}_label"].nunique()
-        out = everyone[~everyone["tier"].isin((BACKGROUND, UNKNOWN))]
+        out = everyone[(everyone["q"] < SIGNIFICANT) & ~everyone["tier"].isin((BACKGROUND, UNKNOWN))]
         named = out[f"{side}_label"].nunique()
         statement = f"None of {n_neurons:,} neurons is known to {verb} more than the others of its layer (q < 0.05)."
         best = everyone.loc[everyone["z"].idxmax()] if everyone["z"].notna().any() else everyone.iloc[0]
         if named:
             best = out.loc[out["z"].idxmax()]
             dst = ends(best["relation"])[1]
-            weight, space = (dst, "what it writes") if side == "dst" else ("output", f"its {ROLE[dst]} space")
+            read = f"the {ROLE.get(dst, '')} space of {head}"
+            weight, space = (WEIGHT[dst], f"what {head} writes") if side == "dst" else ("output", read)
             statement = (
                 f"{named:,} of {n_neurons:,} neurons {verb} more than the others of their layer (q < {SIGNIFICANT}); "
                 f"{best[f'{side}_label']} is farthest out: {best['score']:.1%} of its {weight} weight lies in {space}, "

@@ -20,6 +20,7 @@ from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import computing_dtype
+from headspan.lenses.wiring.encoder_edges import encoder_edges
 from headspan.lenses.wiring.energy import Energies, Matrix, energies
 from headspan.lenses.wiring.head_edges import head_edges
 from headspan.lenses.wiring.neurons import neuron_edges
@@ -101,6 +102,7 @@ def _edges(
     roles = [role for role in READ_ROLES if role in reading and writers]
     roles += ["O"] if "O" in writing and readers else []
     found = energies(passes, writers, readers, roles, centered=centered, tolerance=tolerance, memory=budget)
+    yield from encoder_edges(passes, chosen, null, centered, tolerance, budget)
     for src in writing:
         for dst in reading:
             if not (src == "O" and dst in READ_ROLES):
@@ -163,9 +165,10 @@ def _parts(found: Sequence[Edges], nodes: dict[str, xr.Dataset]) -> xr.Dataset:
 
 
 def _kind(end: Axis, side: str) -> str:
-    if end.part != "MLP":
-        return end.part
-    return "neuron" if end.numbers is not None else f"MLP {'out' if side == 'src' else 'in'}"
+    if end.part == "MLP" and end.numbers is not None:
+        return "neuron"
+    kind = end.part if end.part != "MLP" else f"MLP {'out' if side == 'src' else 'in'}"
+    return f"{end.stack} {kind}".lstrip()
 
 
 def _layer(end: Axis, place: int) -> float:
@@ -174,6 +177,11 @@ def _layer(end: Axis, place: int) -> float:
 
 def _nothing(heads: Heads, chosen: tuple[Choice, Choice]) -> str:
     """Why there is no edge of the kinds asked for."""
-    asked = [", ".join(choice.kinds) for choice in chosen]
+    if chosen[0].kinds == ("W_pos",) and heads.stack.rotary:
+        return (
+            "this model has no position table: queries and keys are turned by their positions (rotary), which no edge "
+            "shows; see headspan positions"
+        )
+    asked = [", ".join({"O": "heads", "MLP": "MLPs"}.get(kind, kind) for kind in choice.kinds) for choice in chosen]
     there = ", ".join(sorted(heads.reader.stored.parts))
     return f"no edge from {asked[0]} to {asked[1]} is in this checkpoint, which has {there}"

@@ -35,6 +35,8 @@ WORDS: dict[str, dict[str, tuple[Part, ...]]] = {
     },
 }
 """What can be asked for on either side, and which kinds of parts it means."""
+ENCODER = "encoder"
+"""The stack whose output cross-attention reads, and the prefix of its parts beside those of the decoder."""
 SPOKEN = {"src": "W_E, W_pos, heads, mlp", "dst": "heads, Q, K, V, mlp, logits"}
 
 
@@ -90,6 +92,8 @@ class Axis:
     numbers: np.ndarray | None = None
     name: str = ""
     """Of neurons: the weights they are seen through, gate, up, in or out."""
+    stack: str = ""
+    """Where it is another stack than the one whose wiring this is."""
 
     def at(self, place: int) -> int:
         """The layer of a part; 0 for tables and logits, whose place does not depend on it."""
@@ -139,7 +143,8 @@ def relation_name(src: str, dst: str) -> str:
 
 
 def part_id(part: str, label: str, side: str) -> str:
-    """The name of a node in a graph: `L4H11.O`, `L5K0.V`, `L3MLP.in`, `W_E`."""
+    """The name of a node in a graph: `L4H11.O`, `L5K0.V`, `L3MLP.in`, `W_E`, `encoder.L2H1.O`."""
+    part = part.removeprefix(f"{ENCODER} ")
     if part == "MLP" and label.endswith("MLP"):
         return f"{label}.{'out' if side == 'src' else 'in'}"
     return f"{label}.{part}" if part in ("Q", "K", "V", "O") else label

@@ -80,9 +80,9 @@ class Edges:
     reason: str = ""
 
     def name_of(self, side: str) -> str:
-        """How a relation names one of its sides: the kind of part, or the weights that neurons are seen through."""
+        """How a relation names one of its sides: the kind of part and its stack, or the weights of neurons."""
         end = self.src if side == "src" else self.dst
-        return end.name or end.part
+        return end.name or f"{end.stack} {end.part}".lstrip()
 
     def explained(self, reason: str) -> Edges:
         """The same with another reason for its null, or for having no edge."""

@@ -51,7 +51,12 @@ EDGES = (
     Variable("null_reason", (), "why the first null is not the one asked for; empty where it is", range="text"),
 )
 PARTS = (
-    Variable("kind", ("part",), "what it is", range="W_E, W_pos, Q, K, V, O, MLP in, MLP out, logits or neuron"),
+    Variable(
+        "kind",
+        ("part",),
+        "what it is",
+        range="W_E, W_pos, Q, K, V, O, MLP in, MLP out, logits or neuron; of another stack with its name before it",
+    ),
     Variable("label", ("part",), "head, MLP, table or logits that it belongs to", range="text"),
     Variable("part_layer", ("part",), "its layer; NaN for tables and logits", range="at least 0"),
     Variable(

@@ -11,7 +11,7 @@ import torch
 import headspan
 from headspan.errors import ArgumentError, HeadspanError, UnsupportedModel
 from headspan.lenses.attention.few_shot import clue_likelihoods, own_word_masses, within_shots, written_clues
-from headspan.lenses.attention.shots import (
+from headspan.lenses.shots import (
     OUTSIDE,
     Pair,
     ShotTokens,

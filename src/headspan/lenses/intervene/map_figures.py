@@ -26,8 +26,7 @@ def map_figures(grid: xr.Dataset) -> dict[str, go.Figure]:
 def map_grid(grid: xr.Dataset, colors: dict[str, object]) -> go.Figure:
     """Settings across, layers down."""
     settings, layers = [str(name) for name in grid["setting"].values[:MOST_SETTINGS]], grid["layer"].values
-    titles = [f"{name}, layer {layer}" for layer in layers for name in settings]
-    rows = len(layers)
+    rows, titles = len(layers), settings
     figure = make_subplots(
         rows, len(settings), subplot_titles=titles, horizontal_spacing=0.02, vertical_spacing=0.14 / rows
     )
@@ -36,6 +35,7 @@ def map_grid(grid: xr.Dataset, colors: dict[str, object]) -> go.Figure:
         for column, name in enumerate(settings, start=1):
             values = grid["mean_map"].sel(setting=name, layer=layer).values
             figure.add_trace(map_panel(grid, values, texts), row, column)
+        figure.update_yaxes(title_text=f"layer {layer}", row=row, col=1)
     label_axes(figure, rows, places, texts)
     draw_boundaries(figure, grid, len(places))
     figure.update_layout(coloraxis=colors)

@@ -22,10 +22,14 @@ def axis_texts(maps: xr.Dataset) -> tuple[list[int], list[str]]:
     return places, [escape(one_line(text)[:14], quote=False) for text in maps["key_text"].values[: len(places)]]
 
 
-def map_panel(maps: xr.Dataset, values: np.ndarray, texts: list[str]) -> go.Heatmap:
+def map_panel(maps: xr.Dataset, values: np.ndarray, texts: list[str], named: bool = True) -> go.Heatmap:
     n = len(texts)
     seen = np.where(values[:n, :n] > 0, values[:n, :n], np.nan) if maps.attrs["causal"] else values[:n, :n]
-    return square_panel(seen, texts, "→", "coloraxis")
+    if named:
+        return square_panel(seen, texts, "→", "coloraxis")
+    # Many panels: words along the axes only, or the page would hold them once for every entry.
+    panel = go.Heatmap(z=seen.astype(np.float32), coloraxis="coloraxis", hoverongaps=False)
+    return panel.update(hovertemplate="word %{y} → word %{x}: %{z:.3f}<extra></extra>")
 
 
 def square_panel(values: np.ndarray, texts: list[str], between: str, coloraxis: str) -> go.Heatmap:

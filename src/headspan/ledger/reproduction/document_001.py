@@ -298,7 +298,7 @@ def prompts(at_hand: AtHand) -> Shown:
         rows.append((kind.replace("_", " "), *map(str, (*counts, both))))
     twin = _untrained_labels(model, kinds)
     outcome: Outcome = "does not hold" if totals[0] <= totals[1] else "holds" if twin == 0 else "holds in part"
-    number = f"{totals[0]} labels of a kind on {made}, {totals[1]} on {text}; a head is labeled only above uniform attention."
+    number = f"{totals[0]} labels of these kinds on {made}, {totals[1]} on {text}; untrained twin: {twin}."
     header = ("kind of head", f"labeled on {made}", f"labeled on {text}", "on both")
     return Shown(outcome, number, model.source, dict(result.figures), [header, *rows])
 

@@ -92,7 +92,8 @@ def capture(at_hand: AtHand) -> Shown:
     number = (
         f"The last tenth of the token directions has {ratio[-1]:.1f} times the expected mass (p = "
         f"{float(data['decile_mass_p'][-1]):.1g}), the largest other {ratio[:-1].max():.2f}. Capture of the first "
-        f"token direction: {first[0]:.0%}, without mean rows {first[1]:.0%} (expected {float(data['capture_null'][0]):.0%})."
+        f"token direction: {first[0]:.0%}, without mean rows {first[1]:.0%} (expected "
+        f"{float(data['capture_null'][0]):.0%})."
     )
     outcome = "does not hold" if ratio[-1] <= 4 else "holds" if ratio[:-1].max() < 1 else "holds in part"
     return Shown(outcome, number, model.source, _pick(result, "Capture"))

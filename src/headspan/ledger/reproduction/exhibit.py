@@ -141,6 +141,6 @@ def drawing(what: str) -> Callable[[AtHand], Shown]:
     """The verdict on a figure that shows how something is built: there is nothing to measure."""
 
     def show(at_hand: AtHand) -> Shown:
-        return Shown(UNTESTED, f"{what} It says nothing that a measurement could contradict.")
+        return Shown(UNTESTED, f"{what} They say nothing that a measurement could contradict.")
 
     return show

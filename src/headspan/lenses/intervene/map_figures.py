@@ -34,7 +34,7 @@ def map_grid(grid: xr.Dataset, colors: dict[str, object]) -> go.Figure:
     for row, layer in enumerate(layers, start=1):
         for column, name in enumerate(settings, start=1):
             values = grid["mean_map"].sel(setting=name, layer=layer).values
-            figure.add_trace(map_panel(grid, values, texts), row, column)
+            figure.add_trace(map_panel(grid, values, texts, named=False), row, column)
         figure.update_yaxes(title_text=f"layer {layer}", row=row, col=1)
     label_axes(figure, rows, places, texts)
     draw_boundaries(figure, grid, len(places))

@@ -158,7 +158,8 @@ def depth(at_hand: AtHand) -> Shown:
     quiet = float(np.ptp(entropy["random"])) < 0.02
     number = (
         f"Relative entropy in thirds of the depth {_listed(entropy['own'])} (random weights "
-        f"{_listed(entropy['random'])}), attention to itself {_listed(own['own'])} (random weights {_listed(own['random'])})."
+        f"{_listed(entropy['random'])}), attention to itself {_listed(own['own'])} (random weights "
+        f"{_listed(own['random'])})."
     )
     outcome: Outcome = "does not hold" if not any(sides) or not quiet else "holds" if all(sides) else "holds in part"
     drawn = {name: figure for name, figure in result.figures.items() if name.startswith("Attention maps")}
@@ -183,7 +184,7 @@ def _setting(data: xr.Dataset, start: str) -> str:
     rule="Attention within shots against the same boundaries moved along the prompt. Holds if it is above in more than "
     "half of the heads (q < 0.05) and clues attend to their own word more than uniform attention would; in part if "
     "one or if some heads do. The untrained twin must have fewer than 5 % of such heads. (Own words were first "
-    "compared with other words only, which nearness alone explains; the rule was changed after stories260K had been seen.)",
+    "compared with other words only, which nearness alone explains; changed after stories260K had been seen.)",
     command=f"headspan attention {{model}} {FEW_SHOT} --target river",
     claims=("8.2b",),
 )
@@ -231,9 +232,9 @@ def _share_above(data: xr.Dataset) -> float:
 )
 def cosines(at_hand: AtHand) -> Shown:
     """Correlations of heads, beside those of the untrained twin."""
-    result, model = _shots(at_hand, permutations=199, level="token")
+    result, model = _shots(at_hand, permutations=199)
     rho, p = (result.dataset()[f"embedding_correlation{end}"].values for end in ("", "_p"))
-    twin = _twin_shots(at_hand, permutations=19, level="token")["embedding_correlation"].values.ravel()
+    twin = _twin_shots(at_hand, permutations=19)["embedding_correlation"].values.ravel()
     known = np.isfinite(rho)
     within, clear = np.mean(np.abs(rho[known]) < 0.3), np.mean(q_values(p[known]) < 0.05)
     number = (

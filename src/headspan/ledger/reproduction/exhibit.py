@@ -80,17 +80,25 @@ class Exhibits:
 
 
 class AtHand:
-    """The models that were given, in order, and the demo model behind them; what was measured on them, once."""
+    """The models that were given, in order, and the demo model behind them; what was measured on them, once.
 
-    def __init__(self, sources: Sequence[Any] = (), seed: int = 0) -> None:
-        self.models = tuple(map(open_model, (*sources, DEMO)))
-        self.seed = seed
+    Parameters
+    ----------
+    sources, seed
+        What `headspan.open` takes, and the random seed of everything drawn.
+    demo
+        Whether the demo model stands in where no other suits.
+    """
+
+    def __init__(self, sources: Sequence[Any] = (), seed: int = 0, demo: bool = True) -> None:
+        self.models = tuple(map(open_model, (*sources, DEMO) if demo else sources))
+        self.seed, self._demo = seed, demo
         self._results: dict[tuple[Any, ...], Any] = {}
 
     @property
     def given(self) -> tuple[Model, ...]:
         """Without the demo model, unless nothing else was given."""
-        return self.models[:-1] or self.models
+        return (self.models[:-1] if self._demo else self.models) or self.models
 
     def first(self, name: str, suits: Callable[[Model], str | None] = lambda model: None) -> Model:
         """The first model that a lens applies to and that suits; refused with the reasons where there is none."""

@@ -36,7 +36,8 @@ def layer_curves(result: Result) -> go.Figure:
     layers = result[kinds[0]][LAYER].values
     scale = {"colorscale": SEQUENTIAL, "cmin": int(layers[0]), "cmax": int(max(layers[-1], layers[0] + 1))}
     figure.update_layout(
-        coloraxis={**scale, "colorbar": {"title": {"text": "layer"}, "len": 0.9}}, legend={"y": -0.3 / rows}
+        coloraxis={**scale, "colorbar": {"title": {"text": "layer"}, "len": 0.9, "dtick": max(1, len(layers) // 8)}},
+        legend={"y": -0.3 / rows},
     )
     return styled(figure, "Squared singular values of all layers, largest first", 130 + 260 * rows)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import plotly.io
 
@@ -60,7 +61,7 @@ class KeptExhibits:
 
     def keep(self, exhibit: Exhibit, shown: Shown) -> None:
         """Write a finished exhibit, whole or not at all."""
-        record = {"outcome": shown.outcome, "number": shown.number, "model": shown.model}
+        record: dict[str, Any] = {"outcome": shown.outcome, "number": shown.number, "model": shown.model}
         record |= {"figures": {name: figure.to_json() for name, figure in shown.figures.items()}}
         record |= {"table": [list(row) for row in shown.table]}
         self.folder.mkdir(parents=True, exist_ok=True)

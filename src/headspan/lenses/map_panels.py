@@ -44,7 +44,7 @@ def map_colors(*maps: np.ndarray) -> dict[str, Any]:
     later = np.concatenate([each[..., 1:, :].ravel() for each in maps])
     seen = later[later > 0]
     top = float(np.quantile(seen, 0.99)) if len(seen) else 1.0
-    return {"colorscale": SEQUENTIAL, "cmin": 0, "cmax": top, "colorbar": {"title": {"text": "attention"}}}
+    return {"colorscale": SEQUENTIAL, "cmin": 0, "cmax": top, "colorbar": {"title": {"text": "mean attention"}}}
 
 
 def label_axes(figure: go.Figure, rows: int, places: list[int], texts: list[str]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from headspan.errors import ArgumentError
-from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Shown
+from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown
 from headspan.lenses.model import Model
 from headspan.result import Result
 
@@ -48,7 +48,7 @@ def angles(at_hand: AtHand) -> Shown:
         f"{data.sizes['head']} heads are closer than random (q < 0.05)."
     )
     apart = not (float(here["projection_kernel_q"]) < 0.05 and z > 0)
-    outcome = "does not hold" if shared != expected else "holds" if apart else "holds in part"
+    outcome: Outcome = "does not hold" if shared != expected else "holds" if apart else "holds in part"
     drawn = {name: result.figures[name] for name in ("Principal angles of one head", "Principal angles")}
     return Shown(outcome, number, model.source, drawn)
 
@@ -71,7 +71,7 @@ def across(at_hand: AtHand) -> Shown:
         f"The median angle of {HEAD} between what queries read and what keys ignore is {own:.1f}°; {random:.1f}° for "
         "random spaces of the same dimensions."
     )
-    outcome = "does not hold" if own >= 45 else "holds" if own < random - SAME else "holds in part"
+    outcome: Outcome = "does not hold" if own >= 45 else "holds" if own < random - SAME else "holds in part"
     return Shown(outcome, number, model.source, {"Distances of heads": result.figures["Distances within layers"]})
 
 
@@ -94,7 +94,7 @@ def sampled(at_hand: AtHand) -> Shown:
     )
     seen = own[0] > 0.8 and own[1] < 0.8
     same = all(abs(a - b) <= CLOSE for a, b in zip(own, random, strict=True))
-    outcome = "does not hold" if not seen else "holds in part" if same else "holds"
+    outcome: Outcome = "does not hold" if not seen else "holds in part" if same else "holds"
     return Shown(outcome, number, model.source, {"Sampled directions": result.figures["Sampled directions"]})
 
 
@@ -130,7 +130,7 @@ def distances(at_hand: AtHand) -> Shown:
         f"{float(first['diversity_null']):.2f}); {far} of {len(z)} layers differ by 4 standard deviations or more, all "
         f"z between {np.nanmin(z):.0f} and {np.nanmax(z):.0f}."
     )
-    outcome = "holds" if far * 2 >= len(z) else "holds in part" if far else "does not hold"
+    outcome: Outcome = "holds" if far * 2 >= len(z) else "holds in part" if far else "does not hold"
     names = [name for name in ("Distances within layers", "Map of heads") if name in result.figures]
     return Shown(outcome, number, model.source, {name: result.figures[name] for name in names})
 

@@ -7,6 +7,7 @@ rotary positions, a baseline from the model's own weights, prompts made for a pu
 from __future__ import annotations
 
 import numpy as np
+import plotly.graph_objects as go
 
 from headspan.dims import COMPOSING, HeadLabel
 from headspan.errors import FoldError, HeadspanError, UnsupportedModel
@@ -154,7 +155,8 @@ def diagrams(at_hand: AtHand) -> Shown:
 def detection(at_hand: AtHand) -> Shown:
     """Average precision by list and aggregate."""
     model = at_hand.first("affinity", _not_gpt2)
-    result, rows, clear, drawn = affinity_of(model.checkpoint), [], 0, {}
+    result, rows, clear = affinity_of(model.checkpoint), [], 0
+    drawn: dict[str, go.Figure] = {}
     for labels in ("ioi", PAPER):
         classes = _published(model, labels)
         found = class_precision(model.checkpoint, labels)
@@ -207,7 +209,8 @@ def hubs(at_hand: AtHand) -> Shown:
 )
 def folding(at_hand: AtHand) -> Shown:
     """Agreement of scores with and without folding, on every model given."""
-    rows, verdicts = [], []
+    rows: list[tuple[str, ...]] = []
+    verdicts = []
     for model in at_hand.given:
         try:
             if (reason := obstacle("affinity", model)) is not None:
@@ -245,19 +248,20 @@ def folding(at_hand: AtHand) -> Shown:
 )
 def own_baseline(at_hand: AtHand) -> Shown:
     """Pairs above the two-way null in causal and in reverse order."""
-    rows, ahead = [], []
+    rows: list[tuple[str, ...]] = []
+    ahead = []
     for model in at_hand.given:
         if (reason := obstacle("affinity", model)) is not None:
             rows.append((model.source, "", "", "", reason))
             continue
         try:
             result = at_hand.result("affinity", model, pairings=COMPOSING, null="two-way")
+            found = [_standing_out(result, pairing) for pairing in COMPOSING]
         except HeadspanError as problem:
             rows.append((model.source, "", "", "", str(problem)))
             continue
         stack, totals = model.stored().stack, [0, 0]
-        for pairing in COMPOSING:
-            counts = _standing_out(result, pairing)
+        for pairing, counts in zip(COMPOSING, found, strict=True):
             totals = [a + b for a, b in zip(totals, counts, strict=True)]
             rows.append((model.source, f"{stack.norm.kind}, {stack.positions}", pairing, *map(str, counts)))
         if stack.norm.kind == "rmsnorm" or stack.positions == "rotary":
@@ -272,6 +276,8 @@ def own_baseline(at_hand: AtHand) -> Shown:
 def _standing_out(result: Result, pairing: str) -> tuple[int, int]:
     """Pairs with q < 0.05 under the two-way null, and pairs in reverse order that pass the same test."""
     node = result.dataset(pairing)
+    if "two-way" not in node["null"].values:
+        raise UnsupportedModel("it has too few layers for a two-way fit")
     own = node["projection_kernel_n_significant"].sel(null="two-way")
     return int(own), int(node["projection_kernel_n_significant_reverse"])
 

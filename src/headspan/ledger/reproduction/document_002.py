@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import plotly.graph_objects as go
 import xarray as xr
 
 from headspan.errors import UnsupportedModel
@@ -35,7 +36,7 @@ def _positions(at_hand: AtHand, *parts: str) -> tuple[Result, xr.Dataset, Model]
     return result, data.sel({name: value for name, value in usual.items() if name in data.dims}), model
 
 
-def _pick(result: Result, *names: str) -> dict[str, object]:
+def _pick(result: Result, *names: str) -> dict[str, go.Figure]:
     drawn = result.figures
     return {name: drawn[name] for name in names if name in drawn}
 
@@ -56,10 +57,10 @@ def spectra(at_hand: AtHand) -> Shown:
     """Directions for 90 % of the energy, beside those of a random table."""
     try:
         result, data, model = _positions(at_hand, "W_pos", "W_E")
-        tables = ("P", "E")
+        tables = ["P", "E"]
     except UnsupportedModel:
         result, data, model = _positions(at_hand, "W_pos")
-        tables = ("P",)
+        tables = ["P"]
     share = {name: float(data["rank_90"].sel(table=name)) / int(result.attrs["d_model"]) for name in tables}
     facts = [share["P"] <= 0.1, *([share["E"] > 0.5] if "E" in share else [])]
     rank, null = data["rank_90"], data["rank_90_null"]
@@ -95,7 +96,7 @@ def capture(at_hand: AtHand) -> Shown:
         f"token direction: {first[0]:.0%}, without mean rows {first[1]:.0%} (expected "
         f"{float(data['capture_null'][0]):.0%})."
     )
-    outcome = "does not hold" if ratio[-1] <= 4 else "holds" if ratio[:-1].max() < 1 else "holds in part"
+    outcome: Outcome = "does not hold" if ratio[-1] <= 4 else "holds" if ratio[:-1].max() < 1 else "holds in part"
     return Shown(outcome, number, model.source, _pick(result, "Capture"))
 
 

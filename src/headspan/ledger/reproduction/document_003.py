@@ -54,7 +54,13 @@ def _twin_shots(at_hand: AtHand, **options: Any) -> xr.Dataset:
     from headspan.lenses.attention.measurement import measure
 
     model = _model(at_hand)
-    given = {**SHOTS, "targets": [TARGETS[0]], "length": 1, "permutations": 0, "level": "word"} | options
+    given: dict[str, Any] = {
+        **SHOTS,
+        "targets": [TARGETS[0]],
+        "length": 1,
+        "permutations": 0,
+        "level": "word",
+    } | options
     found: xr.Dataset = at_hand.once(
         ("twin", id(model), repr(sorted(given.items()))), lambda: measure(untrained_twin(model.running()), **given)
     )

@@ -72,7 +72,8 @@ def across(at_hand: AtHand) -> Shown:
         "random spaces of the same dimensions."
     )
     outcome: Outcome = "does not hold" if own >= 45 else "holds" if own < random - SAME else "holds in part"
-    return Shown(outcome, number, model.source, {"Distances of heads": result.figures["Distances within layers"]})
+    name = "Principal angles of one head"
+    return Shown(outcome, number, model.source, {name: result.figures[name]})
 
 
 @EXHIBITS.add(

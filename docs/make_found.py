@@ -50,7 +50,14 @@ def models() -> dict[str, str]:
 @cache
 def opened(place: str) -> AtHand:
     """A model by itself, opened and measured once for all questions."""
-    return AtHand([place], demo=False)
+    return AtHand([place], demo=False, text=english())
+
+
+def english() -> str:
+    """Ordinary English of some thousand words: the prose of this documentation, without code and tables."""
+    pages = [PAGE.parent / name for name in ("similarity.md", "attention.md", "report.md", "interventions.md")]
+    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    return "\n".join(line for line in lines if line[:1].isalpha() and "$" not in line and "`" not in line)
 
 
 def verdicts(question: Question, only: list[str], compute: bool) -> dict[str, Shown]:

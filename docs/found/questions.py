@@ -83,11 +83,7 @@ QUESTIONS = (
         "Can distributions of singular values be classified by a geometric meaning?",
         note="`headspan spectra` compares them with the law of random matrices; no classification was tried.",
     ),
-    Question(
-        "003",
-        "Does conditioning on the token before (4.2.3) fit real text?",
-        note="Claim 4.2.3 asks a model for the law after each token; a fit to text was not made.",
-    ),
+    Question("003", "Does conditioning on the token before (4.2.3) fit real text?", "Section 4.2.3"),
     Question(
         "004",
         "How do the subspaces evolve, and when?",

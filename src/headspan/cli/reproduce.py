@@ -29,6 +29,9 @@ def reproduce(
     ] = Path("reproduced"),
     only: Annotated[list[str] | None, typer.Option("--only", help='A figure by name: "Figure 1"; repeatable.')] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute finished figures again.")] = False,
+    text: Annotated[
+        Path | None, typer.Option("--text", help="A text of some hundred words or more, for what is fitted to text.")
+    ] = None,
     seed: shared.Seed = 0,
     config: shared.ConfigFile = None,
 ) -> None:
@@ -46,6 +49,7 @@ def reproduce(
     from headspan.cli.delivery import print_table
     from headspan.dims import check_seed
     from headspan.explorer.reproductions import reproduction_page, shown_exhibits
+    from headspan.input_files import file_text
     from headspan.ledger.reproduction import AtHand, exhibits_of
 
     check_seed(seed)
@@ -53,7 +57,7 @@ def reproduce(
         raise ArgumentError(f"no figure of document {paper} can be drawn yet; try `headspan claims --document {paper}`")
     exhibits_of(paper).chosen(only or [])
     _make_folder(output)
-    at_hand = AtHand(model or [], seed)
+    at_hand = AtHand(model or [], seed, text="" if text is None else file_text(text))
     told = lambda name: typer.echo(f"{name} ...", err=True)  # noqa: E731
     found = shown_exhibits(paper, at_hand, output, only=only or [], fresh=fresh, progress=told)
     path = output / f"document-{paper}.html"

@@ -47,7 +47,7 @@ class KeptExhibits:
     def of(cls, folder: Path, document: str, at_hand: AtHand) -> KeptExhibits:
         """Those of these models and of this code."""
         models = [(model.source, _weights(model.checkpoint.source)) for model in at_hand.models]
-        facts = json.dumps([models, at_hand.seed, source_digest()])
+        facts = json.dumps([models, at_hand.seed, at_hand.text, source_digest()])
         return cls(folder / KEPT, document, sha256(facts.encode()).hexdigest()[:16])
 
     def read(self, exhibit: Exhibit) -> Shown | None:

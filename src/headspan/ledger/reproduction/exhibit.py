@@ -88,11 +88,13 @@ class AtHand:
         What `headspan.open` takes, and the random seed of everything drawn.
     demo
         Whether the demo model stands in where no other suits.
+    text
+        A text of a few hundred words or more, for exhibits that need one.
     """
 
-    def __init__(self, sources: Sequence[Any] = (), seed: int = 0, demo: bool = True) -> None:
+    def __init__(self, sources: Sequence[Any] = (), seed: int = 0, demo: bool = True, text: str = "") -> None:
         self.models = tuple(map(open_model, (*sources, DEMO) if demo else sources))
-        self.seed, self._demo = seed, demo
+        self.seed, self._demo, self.text = seed, demo, text
         self._results: dict[tuple[Any, ...], Any] = {}
 
     @property

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 PAGE, KEPT = ROOT / "docs" / "found.md", ROOT / "build" / "found"
 ONE_RUN = ("Figure 5.1",)
 """Exhibits that need no model."""
+NO_MODEL = "no model"
 INTRODUCTION = """# What we found
 
 Every open question, "future work" and "to do" of the five documents, in our own words. A question is **answered** if at
@@ -64,11 +65,11 @@ def verdicts(question: Question, only: list[str], compute: bool) -> dict[str, Sh
     """The verdict on every model, by its name; those that are not there and not to be computed are left out."""
     found, chosen = {}, models()
     if question.exhibit in ONE_RUN:
-        chosen = {"no model": "demo"}
+        chosen = {NO_MODEL: "demo"}
     for name, place in chosen.items():
         at_hand, folder = opened(place), KEPT / name
         (exhibit,) = exhibits_of(question.document).chosen([question.exhibit])
-        if compute and (not only or name in only):
+        if compute and (not only or name in {*only, NO_MODEL}):
             sys.stderr.write(f"{question.document} {question.exhibit}: {name}\n")
             found[name] = shown_exhibits(question.document, at_hand, folder, only=[question.exhibit])[0][1]
         elif (kept := KeptExhibits.of(folder, question.document, at_hand).read(exhibit)) is not None:

@@ -79,7 +79,7 @@ def bigram_fit(
 
 
 def _gain(V: Tensor, ids: Tensor, rank: int, top: int, held_out: float) -> float:
-    used, local = ids.unique(return_inverse=True)
+    used, local = torch.unique(ids, return_inverse=True)
     cut = int(len(ids) * (1 - held_out))
     train, test = local[:cut], local[cut:]
     n = len(used)
@@ -93,7 +93,7 @@ def _gain(V: Tensor, ids: Tensor, rank: int, top: int, held_out: float) -> float
     counts.index_put_((train[:-1], train[1:]), torch.ones(cut - 1, dtype=torch.float64), accumulate=True)
     laws = (counts + PRIOR * frequency) / (counts.sum(1, keepdim=True) + PRIOR)
     total = 0.0
-    for before in test[:-1].unique():
+    for before in torch.unique(test[:-1]):
         following = X[test[1:][test[:-1] == before]]
         mu, S = _successors(X, laws[before], min(top, n))
         total += float(_log_density(following, mu, S + floor).sum())
@@ -103,7 +103,8 @@ def _gain(V: Tensor, ids: Tensor, rank: int, top: int, held_out: float) -> float
 def _leading(V: Tensor, frequency: Tensor, rank: int) -> Tensor:
     """Embeddings in the leading directions of their own covariance."""
     _, covariance = token_moments(V, frequency)
-    return V @ torch.linalg.eigh(covariance).eigenvectors[:, -rank:]
+    leading: Tensor = V @ torch.linalg.eigh(covariance).eigenvectors[:, -rank:]
+    return leading
 
 
 def _successors(X: Tensor, law: Tensor, top: int) -> tuple[Tensor, Tensor]:
@@ -117,4 +118,5 @@ def _successors(X: Tensor, law: Tensor, top: int) -> tuple[Tensor, Tensor]:
 def _log_density(x: Tensor, mean: Tensor, S: Tensor) -> Tensor:
     L = torch.linalg.cholesky(S)
     z = torch.linalg.solve_triangular(L, (x - mean).mT, upper=False)
-    return -0.5 * z.square().sum(0) - L.diagonal().log().sum() - 0.5 * len(mean) * math.log(2 * math.pi)
+    logs: Tensor = -0.5 * z.square().sum(0) - L.diagonal().log().sum() - 0.5 * len(mean) * math.log(2 * math.pi)
+    return logs

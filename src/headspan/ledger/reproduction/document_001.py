@@ -270,7 +270,9 @@ def own_baseline(at_hand: AtHand) -> Shown:
     outcome: Outcome = "holds" if all(ahead) else "holds in part" if any(ahead) else "does not hold"
     number = f"More pairs stand out in causal than in reverse order on {sum(ahead)} of {len(ahead)} such models."
     sources = "; ".join(one.source for one in at_hand.given)
-    return Shown(outcome if ahead else UNTESTED, number, sources, table=[header, *rows])
+    if not ahead:
+        outcome, number = UNTESTED, "No model with RMSNorm or rotary positions and layers enough was given."
+    return Shown(outcome, number, sources, table=[header, *rows])
 
 
 def _standing_out(result: Result, pairing: str) -> tuple[int, int]:

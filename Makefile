@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 SOURCES := pyproject.toml constraints.txt
 
-.PHONY: demo demo-model test test-slow check bench docs figures calibration quantization stub clean
+.PHONY: demo demo-model test test-slow check bench docs figures calibration quantization found stub clean
 
 demo: $(VENV)/.installed
 	$(BIN)/headspan report demo -o report.html --force
@@ -39,6 +39,9 @@ calibration: $(VENV)/.installed-test
 
 quantization: $(VENV)/.installed-test
 	$(BIN)/python -m docs.make_quantization
+
+found: $(VENV)/.installed-test
+	$(BIN)/python -m docs.make_found
 
 demo-model: $(VENV)/.installed-test
 	$(BIN)/python -m demo_model.train

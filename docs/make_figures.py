@@ -81,7 +81,7 @@ def affinity() -> Figures:
 def similarity() -> Figures:
     """GPT-2 small, directions sampled from L0H0 as in the first tutorial."""
     return renamed(
-        headspan.similarity(model(GPT2), sample_head="L0H0").figures,
+        headspan.similarity(model(GPT2), head="L0H0").figures,
         similarity_angles="Principal angles",
         similarity_distances="Distances within layers",
         similarity_map="Map of heads",

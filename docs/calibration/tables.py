@@ -7,7 +7,7 @@ import xarray as xr
 
 from docs.calibration.rows import Row, rows
 from headspan.lenses.attention.few_shot import within_shots
-from headspan.lenses.attention.shots import ShotTokens
+from headspan.lenses.shots import ShotTokens
 from headspan.runtime.prompt import Prompt
 from headspan.statistics import mantel
 from headspan.sweeps.course.wiring import tail_q

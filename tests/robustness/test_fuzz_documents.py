@@ -29,7 +29,7 @@ from headspan.heads.classes import head_classes
 from headspan.lab.recipe import Recipe
 from headspan.lab.sequences import text_tokens
 from headspan.lab.settings import parse_settings
-from headspan.lenses.attention.shots import read_pairs
+from headspan.lenses.shots import read_pairs
 from headspan.runtime.boundary import check_tokenizer
 from headspan.storage import read_archive
 from headspan.sweeps.checkpoints import Settings, kept_description

@@ -139,6 +139,7 @@ def test_figures_show_the_numbers_of_the_result(result: Result) -> None:
         "Where heads attend",
         "States by layer",
         "Attention beside cosines",
+        "Cosines and attention by layer",
     ]
     panels = drawn["Attention map"].data
     assert len(panels) == 4

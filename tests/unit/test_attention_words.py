@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headspan.errors import ArgumentError
-from headspan.lenses.attention.maps import left_out_mass, pooled
-from headspan.lenses.attention.words import LEFT_OUT, Groups, shown, token_groups, word_groups, word_spans
+from headspan.lenses.words import LEFT_OUT, Groups, left_out_mass, pooled, shown, token_groups, word_groups, word_spans
 from headspan.runtime import Prompt, encoded, forward, open_runnable
 from tests.unit.running_models import KINDS, TEXT, running
 

@@ -11,7 +11,7 @@ import torch
 import headspan
 from headspan.errors import ArgumentError, HeadspanError, UnsupportedModel
 from headspan.lenses.attention.few_shot import clue_likelihoods, own_word_masses, within_shots, written_clues
-from headspan.lenses.attention.shots import (
+from headspan.lenses.shots import (
     OUTSIDE,
     Pair,
     ShotTokens,
@@ -303,3 +303,43 @@ def test_a_few_shot_prompt_beyond_the_context_is_refused() -> None:
     pairs = "word;clue\n" + "".join(f"{'w' * 30};{'c' * 60}\n" for _ in range(4))
     with pytest.raises(HeadspanError, match="the model's context 128"):
         headspan.attention(running(), few_shot=pairs, shots=3)
+
+
+# Preamble, bundled pairs, clues by number of shots
+
+
+def test_a_preamble_stands_before_the_first_shot_and_belongs_to_none(story_teller: RunnableModel) -> None:
+    shots = (Pair("dog", "it can bark"), Pair("sun", "it is hot"))
+    plain, told = (shot_text(story_teller, shots, "bed", preamble=text) for text in ("", "Tell me what it is."))
+    assert told.text == "Tell me what it is.\n\n" + plain.text
+    assert told.starts[0] == len("Tell me what it is.\n\n")
+    tokens = shot_tokens(story_teller, told)
+    first = int(np.flatnonzero(tokens.shot == 0)[0])
+    assert first > 3
+    assert (tokens.shot[:first] == OUTSIDE).all()
+
+
+def test_in_a_chat_the_preamble_is_the_first_turn(story_teller: RunnableModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(story_teller.tokenizer, "chat_template", CHAT)
+    text = shot_text(story_teller, (Pair("dog", "it can bark"),), "bed", preamble="Be brief.")
+    assert text.text.startswith("[user] Be brief.\n[assistant] Ok.\n[user] dog\n[assistant] it can bark\n[user] bed")
+    assert len(text.starts) == len(text.words) == 2
+    assert text.text[slice(*text.words[0])] == "dog"
+    assert text.starts[0] >= text.text.index("Ok.")
+
+
+def test_the_bundled_pairs_are_clues_that_do_not_name_their_word() -> None:
+    pairs = read_pairs("bundled")
+    assert len(pairs) >= 20
+    assert len({pair.word for pair in pairs}) == len(pairs)
+    assert not [pair.word for pair in pairs if pair.word in pair.clue.casefold()]
+
+
+def test_clues_are_written_after_every_number_of_shots(stories: Path) -> None:
+    options = {"shots": 2, "targets": "river,clock", "permutations": 0, "length": 4}
+    result = headspan.attention(stories, few_shot="bundled", every_count=True, **options)
+    table = result["clue_after"]
+    assert table.dims == ("target", "shots")
+    assert table.shape == (2, 3)
+    assert table.values[:, -1].tolist() == result["written_clue"].values.tolist()
+    assert "clue_after" not in headspan.attention(stories, few_shot="bundled", **options)

@@ -267,3 +267,25 @@ def test_bad_input_is_one_clear_line(arguments: tuple[str, ...], words: str) -> 
     assert isinstance(found.exception, HeadspanError)
     assert words in str(found.exception)
     assert "\n" not in str(found.exception)
+
+
+def test_maps_of_all_layers_stand_side_by_side_with_words_and_shots(stories: Path) -> None:
+    options = {"few_shot": "bundled", "shots": 2, "target": "river", "length": 0}
+    result = headspan.intervene(stories, maps=True, **options)
+    assert result["setting"].values.tolist() == [UNMODIFIED, "random weights (seed 0)", "alpha 2", "alpha 0.5"]
+    maps = result["mean_map"]
+    np.testing.assert_allclose(maps.sum("key"), 1, atol=1e-5)
+    attended = headspan.attention(
+        stories, few_shot="bundled", shots=2, targets="river", level="word", permutations=0, length=1
+    )
+    np.testing.assert_allclose(maps.sel(setting=UNMODIFIED), attended["mean_map"], atol=1e-5)
+    assert list(result.attrs["boundaries"]) == list(attended.attrs["boundaries"])
+    # Random weights attend evenly, so that their maps are those of uniform attention: a word gets its share of tokens.
+    random = maps.sel(setting="random weights (seed 0)").isel(layer=0, query=-1).values
+    own = maps.sel(setting=UNMODIFIED).isel(layer=0, query=-1).values
+    assert random.max() < own.max()
+    drawn = [figure for name, figure in result.figures.items() if name.startswith("Attention maps")]
+    assert [len(figure.data) for figure in drawn] == [16, 4]
+    assert "mean_map" not in headspan.intervene(stories, scale_qk=2.0, length=0)
+    with pytest.raises(ArgumentError, match="prompt and few_shot were both given"):
+        headspan.intervene(stories, "a dog", few_shot="bundled")

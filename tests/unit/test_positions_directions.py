@@ -7,7 +7,9 @@ import pytest
 import torch
 
 import headspan
+from headspan.errors import ArgumentError
 from headspan.lenses.positions.directions import offset_share, sinusoid_fits
+from headspan.lenses.positions.gains import gain_auc
 from headspan.lenses.positions.spectra import row_statistics
 from headspan.statistics.sparsity import sparsity_against_null, sparsity_measures
 from tests.unit.positions_models import CONTEXT, VOCAB, D, basis, gpt2, set_tables, tiny
@@ -114,3 +116,49 @@ def test_normal_rows_are_a_sphere_within_four_standard_errors() -> None:
     assert found["row_norm_variation"] == pytest.approx(found["row_norm_variation_null"], rel=0.1)
     assert np.abs(found["cosine_density"] - found["cosine_density_null"]).max() < 0.15
     assert found["cosine_density_null"].sum() * 2 / 80 == pytest.approx(1)
+
+
+# Gains
+
+
+def test_a_norm_that_turns_down_the_carrying_coordinates_is_found_in_its_layer_only() -> None:
+    chosen = [3, 7, 11, 20, 31, 40]
+    P = torch.zeros(CONTEXT, D, dtype=torch.float64)
+    P[:, chosen] = torch.randn(CONTEXT, len(chosen), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+    def change(model) -> None:
+        set_tables(P)(model)
+        generator = torch.Generator().manual_seed(2)
+        for block in model.h:
+            block.ln_1.weight.copy_(torch.rand(D, generator=generator) + 0.5)
+        model.h[0].ln_1.weight[chosen] = -0.1
+
+    result = headspan.positions(gpt2(change), k=6, layer=1, smooth=2.0)
+    auc, q = result["gain_auc"].values, result["gain_auc_q"].values
+    assert auc[0] == 0
+    assert q[0] < 0.01 < q[1]
+    assert result["gain_carrying"].values[0] == pytest.approx(0.1)
+    assert any("turns down the 6 coordinates" in one.statement for one in result.findings)
+    figures = result.figures
+    assert len(figures["Gains and positions"].data) == 4
+    assert len(figures["Position directions by coordinate"].data) == 5
+    assert "Layer 1" in figures["Attention and the tables"].layout.title.text
+
+
+def test_gains_that_do_not_differ_and_random_sets_say_nothing() -> None:
+    assert gain_auc(np.ones(10), np.arange(10) < 3) == (0.5, 1.0)
+    rng = np.random.default_rng(0)
+    p = [gain_auc(rng.random(60), rng.permutation(60) < 12)[1] for _ in range(400)]
+    assert np.mean(np.array(p) < 0.05) < 0.08
+    assert not any("carry positions:" in one.statement for one in headspan.positions(gpt2(), k=6).findings)
+
+
+def test_a_blur_changes_colors_and_not_the_numbers_under_the_mouse() -> None:
+    found = [headspan.positions(gpt2(), k=6, smooth=smooth) for smooth in (0.0, 9.0)]
+    plain, blurred = (each.figures["Overlap of the tables"] for each in found)
+    assert np.array_equal(plain.data[0].customdata, blurred.data[0].customdata)
+    assert np.ptp(blurred.data[0].z) < np.ptp(plain.data[0].z)
+    with pytest.raises(ArgumentError, match=r"smooth=-1\.0 is out of range"):
+        headspan.positions(gpt2(), smooth=-1.0)
+    with pytest.raises(ArgumentError, match=r"layer=5 is out of range; it is in 0\.\.1"):
+        headspan.positions(gpt2(), layer=5)

@@ -19,7 +19,7 @@ from headspan import theme
 from headspan.cli.lens_commands import lens_command
 from headspan.errors import ArgumentError, HeadspanError, UnsupportedModel
 from headspan.lenses.positions import LENS
-from headspan.lenses.positions.layer_figures import attention_overlaps, table_overlaps
+from headspan.lenses.positions.layer_figures import attention_overlaps
 from tests.families.tiny_models import CASES
 from tests.unit.positions_models import CONTEXT, VOCAB, D, basis, gpt2, made_of, set_tables, tiny
 
@@ -99,7 +99,9 @@ def test_figures_show_the_numbers_of_the_result(random: headspan.Result) -> None
         "Capture",
         "Overlap of the tables",
         "Position directions in the stream",
+        "Position directions by coordinate",
         "Position directions over positions",
+        "Gains and positions",
         "Attention and the tables",
         "MLP and the tables",
         "Layers along the tables",
@@ -124,12 +126,6 @@ def test_the_band_of_the_null_holds_ninety_five_percent_of_random_directions(ran
     draws = np.linalg.qr(np.random.default_rng(0).standard_normal((4000, D, k)))[0]
     inside = (draws[:, 0] ** 2).sum(1)
     assert ((inside > band.y[0]) & (inside < band.y[2])).mean() == pytest.approx(0.95, abs=0.015)
-
-
-def test_smoothing_is_for_the_eye_only(random: headspan.Result) -> None:
-    plain, smooth = table_overlaps(random.grid()), table_overlaps(random.grid(), smooth=True)
-    assert smooth.data[0].zsmooth == "best"
-    np.testing.assert_array_equal(plain.data[0].z, smooth.data[0].z)
 
 
 def test_any_layer_can_be_drawn(random: headspan.Result) -> None:

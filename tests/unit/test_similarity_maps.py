@@ -85,8 +85,22 @@ def test_the_same_seed_gives_the_same_bytes(heads: headspan.Heads, result: heads
 
 
 def test_sampled_directions_come_from_the_head_that_was_asked_for(heads: headspan.Heads) -> None:
-    found = headspan.similarity(heads, sample_head="L1H2", samples=5)
+    found = headspan.similarity(heads, head="L1H2", samples=5)
     assert found.attrs["sample_head"] == "L1H2"
     assert found["sample_tsne"].shape == (4, 5, 2)
     assert np.isfinite(found["sample_tsne"]).all()
     assert np.isfinite(found["sample_tsne_null"]).all()
+
+
+def test_the_chosen_head_is_counted_by_itself(heads: headspan.Heads) -> None:
+    found = headspan.similarity(heads, head="L1H2", maps=False)
+    angles = np.degrees(found["angles_RQ_RK"].sel(head="L1H2").values)
+    expected = np.histogram(angles, np.linspace(0, 90, found.dataset().sizes["bin"] + 1))[0]
+    count = found["chosen_angle_count"].sel(combination="RQ_RK")
+    np.testing.assert_array_equal(count, expected)
+    # Random heads: as many angles as the null has, in about the same places.
+    null = found["chosen_angle_count_null"].sel(combination="RQ_RK")
+    assert float(null.sum()) == pytest.approx(float(count.sum()))
+    assert abs(float((count * count["bin"]).sum() - (null * null["bin"]).sum())) / float(count.sum()) < 8
+    assert "Principal angles of one head" in found.figures
+    assert "chosen_angle_count" not in headspan.similarity(heads, maps=False)

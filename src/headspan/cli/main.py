@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from headspan._version import __version__
-from headspan.cli import claims, evolution, inspect, report, sweep, train
+from headspan.cli import claims, evolution, inspect, paths, report, reproduce, sweep, train
 from headspan.cli.delivery import only_json
 from headspan.cli.flags import PlainCommand, PlainGroup
 from headspan.cli.lens_commands import declared_command, lens_command
@@ -32,7 +32,7 @@ app = typer.Typer(
 OTHERS: dict[str, dict[str, Callable[..., None]]] = {
     LOOK: {"inspect": inspect.inspect, "report": report.report, "families": inspect.families},
     COMPARE: {"train": train.train, "sweep": sweep.sweep, "evolution": evolution.evolution},
-    DOCUMENTS: {"claims": claims.claims, "reproduce": claims.reproduce},
+    DOCUMENTS: {"claims": claims.claims, "reproduce": reproduce.reproduce, "paths": paths.paths},
 }
 """Commands that are no lenses, by group."""
 for group in (LOOK, RUN, COMPARE, DOCUMENTS):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
+from headspan.distributions import PathStudy
 from headspan.explorer.figure_block import drawing_scripts, figure_blocks
 from headspan.explorer.findings_section import finding_block
 from headspan.explorer.html import Markup, element, facts, section, table
@@ -16,7 +17,7 @@ from headspan.explorer.page import page
 from headspan.ledger import Examination
 from headspan.ledger.claim import DOCUMENTS
 from headspan.ledger.examination import check_text, summary
-from headspan.ledger.figures import figures
+from headspan.ledger.figures import divergence_along_paths, figures
 from headspan.result import Result
 
 
@@ -36,6 +37,12 @@ def write_figures_page(result: Result, path: Path) -> None:
     ]
     contents = {about.name: about.title, "provenance": "Provenance"}
     path.write_text(page(str(result.attrs["model"]), about.title, contents, body, drawing_scripts()), encoding="utf-8")
+
+
+def paths_page(studies: Sequence[PathStudy]) -> str:
+    """The divergence along great circles as one HTML document."""
+    blocks = figure_blocks({"KL along great circles": divergence_along_paths(studies)})
+    return page("Great circles", "softmax on a sphere", {}, [section("paths", "Curves", *blocks)], drawing_scripts())
 
 
 HEADER = ("Claim", "Status", "What it says, and what is right", "Check")

@@ -95,7 +95,7 @@ class KeptResults:
 
 def _identity(heads: Heads) -> str:
     """A name for everything a result depends on."""
-    facts = {**heads.provenance(), "layers": list(heads.layers), "source": _source_digest()}
+    facts = {**heads.provenance(), "layers": list(heads.layers), "source": source_digest()}
     facts |= {name: _version(name) for name in SETTLED_BY}
     return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
 
@@ -107,7 +107,7 @@ def _version(package: str) -> str:
         return ""
 
 
-def _source_digest() -> str:
+def source_digest() -> str:
     """Of headspan's own code: while it is being worked on, its version stays what it is."""
     root, digest = Path(__file__).parents[1], sha256()
     for path in sorted(root.rglob("*.py")):

@@ -12,8 +12,7 @@ from headspan.distributions import attention_pattern, expected_entropy, softmax_
 from headspan.ledger.claim import check
 from headspan.ledger.running import scaled_first_layer
 from headspan.ledger.trial import Draws, Evidence, at_least, at_most, equals, evidence, mean_is, near, same
-from headspan.lenses.attention.maps import left_out_mass, pooled
-from headspan.lenses.attention.words import LEFT_OUT, Groups
+from headspan.lenses.words import LEFT_OUT, Groups, left_out_mass, pooled
 from headspan.statistics import mp_edges
 from headspan.subspaces import singular_values
 

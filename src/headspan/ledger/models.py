@@ -193,14 +193,15 @@ class Line:
         return self.published == self.computed
 
 
-def reproduction(paper: str, heads: Heads) -> list[Line]:
-    """Every published value beside the computed one."""
+def reproduction(paper: str, heads: Heads, result: Result | None = None) -> list[Line]:
+    """Every published value beside the computed one; `result` is the affinity of all pairings, where it is there."""
     if paper != PAPER:
         raise HeadspanError(f"headspan reproduces {PAPER}, not {paper!r}")
     shape = (heads.n_layers, heads.n_heads, heads.d_model, heads.d_head)
     if shape != SHAPE or heads.checkpoint.family != "gpt2" or heads.fold != "none":
         raise HeadspanError(f"{PAPER} is about GPT-2 small (12 layers x 12 heads, d_model 768), weights as stored")
-    result = affinity(heads, pairings="all", null="haar", draws=2)
+    if result is None:
+        result = affinity(heads, pairings="all", null="haar", draws=2)
     return [*_kernels(result), *_cut_offs(result), *_graphs(result, heads), *_hubs(result)]
 
 

@@ -115,7 +115,7 @@ def test_a_flat_spectrum_scales_nothing_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_pooling_that_averages_keys_loses_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headspan.lenses.attention.maps import pooled
+    from headspan.lenses.words import pooled
 
     assert verdict("8.2a").verdict == "pass"
     monkeypatch.setattr(chapter_8, "pooled", lambda A, groups, pooling: pooled(A.mT.contiguous(), groups, pooling).mT)

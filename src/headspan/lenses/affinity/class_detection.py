@@ -56,7 +56,7 @@ class Detection:
 
 @dataclass(frozen=True)
 class ClassCurve:
-    """How well the largest affinity of a head finds the members of one class.
+    """How well the largest or mean affinity of a head finds the members of one class.
 
     `precision` and `recall` in [0, 1] over thresholds; without information, precision is `base_rate` throughout.
     """
@@ -151,7 +151,7 @@ def edge_detection(
     return [detection for detection in found if detection is not None]
 
 
-def class_curves(result: Result, classes: Mapping[str, str]) -> list[ClassCurve]:
+def class_curves(result: Result, classes: Mapping[str, str], aggregate: str = "largest") -> list[ClassCurve]:
     """One curve per class (and for all together) and metric; none for a class with no head here, or with all of them.
 
     Parameters
@@ -160,13 +160,15 @@ def class_curves(result: Result, classes: Mapping[str, str]) -> list[ClassCurve]
         An affinity result.
     classes
         Head label -> class.
+    aggregate
+        What stands for a head: its "largest" affinity, or its "mean".
     """
     from sklearn.metrics import average_precision_score, precision_recall_curve
 
     found = []
     for metric in scored_metrics(result):
         labels, by_score = head_scores(result, metric)
-        values = by_score["largest"]
+        values = by_score[aggregate]
         known = ~np.isnan(values)
         for target in (*dict.fromkeys(classes.values()), ANY):
             members = [label for label, name in classes.items() if target in (name, ANY)]

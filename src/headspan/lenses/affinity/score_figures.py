@@ -225,9 +225,9 @@ def _add_cut_offs(figure: go.Figure, cuts: Mapping[str, float], where: tuple[int
     figure.add_annotation(text=f"{cuts[COMPOSITION]:.2g}", xanchor="left", yanchor="top", showarrow=False, **at_edge)
 
 
-def precision_recall(result: Result, classes: Mapping[str, str]) -> go.Figure | None:
+def precision_recall(result: Result, classes: Mapping[str, str], aggregate: str = "largest") -> go.Figure | None:
     """One panel per score, one line per class; dotted at the share of heads in any. None without a curve."""
-    curves = class_curves(result, classes)
+    curves = class_curves(result, classes, aggregate)
     metrics = [metric for metric in shown_metrics(result) if any(curve.metric == metric for curve in curves)]
     if not metrics:
         return None
@@ -255,4 +255,5 @@ def precision_recall(result: Result, classes: Mapping[str, str]) -> go.Figure | 
     figure.update_yaxes(range=[0, 1.04])
     figure.update_yaxes(title_text="precision", col=1)
     figure.update_layout(legend_y=-0.2)
-    return styled(figure, "Do heads with a large affinity belong to the classes? Dotted: base rate", 440)
+    large = "large mean affinity" if aggregate == "mean" else "large affinity"
+    return styled(figure, f"Do heads with a {large} belong to the classes? Dotted: base rate", 440)

@@ -35,6 +35,8 @@ def attention(
     shots: int = 3,
     targets: str | Sequence[str] = (),
     template: str | None = None,
+    preamble: str = "",
+    every_count: bool = False,
     length: int = 24,
     temperature: float = 0.0,
     level: str = "token",
@@ -56,11 +58,15 @@ def attention(
         Text, or token ids; by default the beginning of a story, or random tokens where the tokenizer cannot spell it.
     few_shot
         In place of a prompt: pairs of word and clue, shown as shots. The path of a CSV file with the header
-        `word;clue`, or its text.
+        `word;clue`, its text, or "bundled" for a list of headspan's own.
     shots, targets
         Few-shot: how many pairs to show, and which words to ask for, by default all that are not shown.
     template
         Few-shot: text with `{word}` and `{clue}`; by default the model's chat template, or a plain one.
+    preamble
+        Few-shot: an instruction before the first shot; it belongs to no shot.
+    every_count
+        Few-shot: let the model write clues after 0, 1, ... shots, not only after all.
     length, temperature
         Few-shot: tokens of a written clue, and how it is sampled (0 writes the likeliest).
     level
@@ -97,7 +103,7 @@ def attention(
     if few_shot is not None:
         if prompt is not None:
             raise ArgumentError("prompt and few_shot were both given; give one of them")
-        from headspan.lenses.attention.shots import read_pairs
+        from headspan.lenses.shots import read_pairs
 
         options["few_shot"] = read_pairs(few_shot)
     options |= {"targets": listed(targets), "words": None if words is None else listed(words)}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from headspan.command import RUN, Command, Option, Rows, cell
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from headspan.result import Result
 
 SHOWN = 10
@@ -19,13 +21,15 @@ COMMAND = Command(
     "Attention maps of a running model on a prompt, with entropies and other statistics of every head.",
     RUN,
     options={
-        "few_shot": Option("A CSV file of word;clue pairs, shown as shots.", Path),
+        "few_shot": Option("A CSV file of word;clue pairs, shown as shots; or bundled, for a list of our own.", Path),
         "shots": Option("Few-shot: how many pairs to show.", int),
         "targets": Option(
             "Few-shot: words to ask for, separated by commas; by default those not shown.",
             names=("--targets", "--target"),
         ),
         "template": Option("Few-shot: text with {word} and {clue}, in place of the chat template."),
+        "preamble": Option("Few-shot: an instruction before the first shot."),
+        "every_count": Option("Few-shot: write clues after 0, 1, ... shots too.", names=("--every-count",)),
         "length": Option("Few-shot: tokens of a written clue.", int),
         "temperature": Option("Few-shot: 0 writes the likeliest clue.", float),
         "level": Option("Maps between tokens (token) or words (word)."),
@@ -55,7 +59,16 @@ def show(result: Result) -> Iterator[str | Rows]:
         columns = [name for name in SHOT_COLUMNS if best[name].notna().any()]
         yield Rows.of_records("Within shots, heads furthest above moved boundaries", best[columns].to_dict("records"))
         yield Rows.of_records("Clues", result.table("clues").drop(columns="target").to_dict("records"))
+        if "clue_after" in data:
+            yield _clues_by_count(data)
         yield Rows.of_records("Held-out clues, log-likelihood per token", result.table("likelihood").to_dict("records"))
+
+
+def _clues_by_count(data: xr.Dataset) -> Rows:
+    counts = [f"{int(count)} shots" for count in data["shots"].values]
+    pairs = zip(data["target_word"].values, data["clue_after"].values, strict=True)
+    rows = [[str(word), *map(str, row)] for word, row in pairs]
+    return Rows("Clues by number of shots", ["word", *counts], rows)
 
 
 def _number(value: float) -> str:

@@ -13,8 +13,7 @@ one that is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,9 @@ import pandas as pd
 import torch
 
 from headspan.errors import UnsupportedModel
-from headspan.lenses.attention.maps import pooled, write_average, write_shares
-from headspan.lenses.attention.shots import OUTSIDE, Labels, Pair, ShotTokens, Split, shot_text
-from headspan.lenses.attention.words import Groups
+from headspan.lenses.attention.maps import write_average, write_shares
+from headspan.lenses.shots import OUTSIDE, Labels, Pair, ShotTokens, Split, shot_text
+from headspan.lenses.words import Groups, pooled
 from headspan.runtime import Forward, RunnableModel, continuation, encoded
 from headspan.statistics import empirical_p_value
 
@@ -51,13 +50,28 @@ def shot_variables(run: Forward, tokens: ShotTokens) -> dict[str, Any]:
 
 
 def clue_variables(
-    model: RunnableModel, split: Split, template: str | None, length: int, temperature: float, seed: int
+    model: RunnableModel,
+    split: Split,
+    template: str | None,
+    length: int,
+    temperature: float,
+    seed: int,
+    every_count: bool = False,
 ) -> dict[str, Any]:
-    """`target_word`, `written_clue`, `given_clue [target]` and `log_likelihood [shots]`, with its standard error."""
+    """`target_word`, `written_clue`, `given_clue [target]` and `log_likelihood [shots]`, with its standard error.
+
+    With `every_count` also `clue_after [target, shots]`.
+    """
     clues = written_clues(model, split, template, length, temperature, seed)
+    more = {}
+    if every_count:
+        counts = [replace(split, shots=split.shots[:count]) for count in range(len(split.shots))]
+        rows = [written_clues(model, part, template, length, temperature, seed)["written_clue"] for part in counts]
+        table = np.stack([*(row.to_numpy(dtype=object) for row in rows), clues["written_clue"].to_numpy(dtype=object)])
+        more["clue_after"] = (("target", "shots"), table.T)
     likelihood = clue_likelihoods(model, split, template)
     found: dict[str, Any] = {name: ("target", clues[name].to_numpy(dtype=object)) for name in clues}
-    return found | {name: ("shots", likelihood[name].to_numpy()) for name in likelihood}
+    return found | more | {name: ("shots", likelihood[name].to_numpy()) for name in likelihood}
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +167,7 @@ def written_clues(
         raise UnsupportedModel(f"{model.tokenizer_problem}; few-shot prompts need one")
     rows = []
     for number, pair in enumerate(split.held_out):
-        text = shot_text(model, split.shots, pair.word, template)
+        text = shot_text(model, split.shots, pair.word, template, split.preamble)
         prompt = encoded(model, text.text, special=not text.chat)
         ids = continuation(model, prompt, length, temperature, seed + number)
         written = str(model.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
@@ -173,7 +187,8 @@ def clue_likelihoods(model: RunnableModel, split: Split, template: str | None) -
     scored = [pair for pair in split.held_out if pair.clue]
     rows = []
     for shots in range(len(split.shots) + 1):
-        values = [_clue_likelihood(model, split.shots[:shots], pair, template) for pair in scored]
+        shown = replace(split, shots=split.shots[:shots])
+        values = [_clue_likelihood(model, shown, pair, template) for pair in scored]
         error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else float("nan")
         mean = float(np.mean(values)) if values else float("nan")
         rows.append(
@@ -183,11 +198,11 @@ def clue_likelihoods(model: RunnableModel, split: Split, template: str | None) -
 
 
 @torch.no_grad()
-def _clue_likelihood(model: RunnableModel, shots: Sequence[Pair], pair: Pair, template: str | None) -> float:
+def _clue_likelihood(model: RunnableModel, shown: Split, pair: Pair, template: str | None) -> float:
     """Mean log p of the tokens that spell the clue, given the shots and its word."""
     if not model.writes:
         raise UnsupportedModel("the likelihood of clues takes a causal model with a language-model head")
-    text = shot_text(model, shots, pair.word, template)
+    text = shot_text(model, shown.shots, pair.word, template, shown.preamble)
     glue = "" if text.text[-1:].isspace() or text.chat else " "
     prompt = encoded(model, text.text + glue + pair.clue, special=not text.chat)
     if prompt.offsets is None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from html import escape
-from typing import Any
-
 import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
 from plotly.subplots import make_subplots
 
 from headspan.dims import HeadLabel
-from headspan.errors import one_line
+from headspan.lenses.map_panels import axis_texts, draw_boundaries, label_axes, map_colors, map_panel, square_panel
 from headspan.result import Result
 from headspan.theme import BLUE, CHANCE, DIVERGING, LINE, ORANGE, SEQUENTIAL, around_chance, styled
 
-MOST = 96
-"""More positions than this cannot be read in one map; the first ones are drawn and the title says so."""
 COLUMNS = {"attention": 3, "shots": 4}
 MASSES = {
     "self_mass": "to itself",
@@ -43,30 +38,13 @@ def figures(result: Result) -> dict[str, go.Figure]:
         drawn["Where heads attend"] = mass_maps(maps)
         drawn["States by layer"] = states_by_layer(maps)
         drawn["Attention beside cosines"] = attention_beside_cosines(maps)
+        if "state_cosine" in maps:
+            drawn["Cosines and attention by layer"] = cosines_by_layer(maps)
     if "within" in maps:
         drawn |= {"Attention between shots": shot_grid(maps), "Within shots": within_scatter(maps)}
         if np.isfinite(maps["log_likelihood"].values).all():
             drawn["Held-out clues"] = likelihood_curve(maps)
     return drawn
-
-
-def _axis_texts(maps: xr.Dataset) -> tuple[list[int], list[str]]:
-    places = list(range(min(MOST, maps.sizes["query"])))
-    # plotly reads tags in labels: the token <s> would strike out what follows.
-    return places, [escape(one_line(text)[:14], quote=False) for text in maps["key_text"].values[: len(places)]]
-
-
-def _heatmap(maps: xr.Dataset, values: np.ndarray, texts: list[str]) -> go.Heatmap:
-    n = len(texts)
-    seen = np.where(values[:n, :n] > 0, values[:n, :n], np.nan) if maps.attrs["causal"] else values[:n, :n]
-    return _panel(seen, texts, "→", "coloraxis")
-
-
-def _panel(values: np.ndarray, texts: list[str], between: str, coloraxis: str) -> go.Heatmap:
-    words = np.array(texts, dtype=object)
-    names = np.stack(np.broadcast_arrays(words[:, None], words[None, :]), axis=-1)
-    panel = go.Heatmap(z=values, customdata=names, coloraxis=coloraxis, hoverongaps=False)
-    return panel.update(hovertemplate=f"%{{customdata[0]}} {between} %{{customdata[1]}}: %{{z:.3f}}<extra></extra>")
 
 
 def _layer_panels(maps: xr.Dataset, most: int, vertical: float) -> tuple[go.Figure, int, list[tuple[int, int]]]:
@@ -88,12 +66,12 @@ def _layer_panels(maps: xr.Dataset, most: int, vertical: float) -> tuple[go.Figu
 
 def attention_map(maps: xr.Dataset) -> go.Figure:
     """The head average of one layer, with a choice of layers and of how heads are weighted."""
-    places, texts = _axis_texts(maps)
+    places, texts = axis_texts(maps)
     figure = go.Figure()
     buttons = []
     choices = [(kind, layer) for layer in range(maps.sizes["layer"]) for kind in ("mean_map", "write_map")]
     for number, (kind, layer) in enumerate(choices):
-        figure.add_trace(_heatmap(maps, maps[kind].values[layer], texts).update(visible=number == 0))
+        figure.add_trace(map_panel(maps, maps[kind].values[layer], texts).update(visible=number == 0))
         words = "mean over heads" if kind == "mean_map" else "weighted by what heads write"
         shown = [other == number for other in range(len(choices))]
         buttons.append({"label": f"Layer {layer}, {words}", "method": "restyle", "args": ["visible", shown]})
@@ -103,42 +81,26 @@ def attention_map(maps: xr.Dataset) -> go.Figure:
     figure.update_xaxes(**tick, tickangle=-90, title_text="attended to")
     figure.update_yaxes(**tick, autorange="reversed", title_text="attending")
     figure.update_layout(
-        coloraxis=_colors(maps, ("mean_map", "write_map")),
+        coloraxis=map_colors(maps["mean_map"].values, maps["write_map"].values),
         updatemenus=[{"buttons": buttons, "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "pad": {"b": 6}}],
         margin={"t": 104},
     )
-    _draw_boundaries(figure, maps, len(places))
+    draw_boundaries(figure, maps, len(places))
     whole = maps.sizes["query"]
     cut = f", first {len(places)} of {whole} {maps.attrs['level']}s" if len(places) < whole else ""
     return styled(figure, f"Attention map{cut}", 240 + min(720, 17 * max(14, len(places))))
 
 
-def _colors(maps: xr.Dataset, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """One scale for all layers. The first row of a causal map is always 1, which would leave the others dark."""
-    later = np.concatenate([maps[kind].values[:, 1:].ravel() for kind in kinds])
-    seen = later[later > 0]
-    top = float(np.quantile(seen, 0.99)) if len(seen) else 1.0
-    return {"colorscale": SEQUENTIAL, "cmin": 0, "cmax": top, "colorbar": {"title": {"text": "attention"}}}
-
-
-def _draw_boundaries(figure: go.Figure, maps: xr.Dataset, n: int) -> None:
-    """Lines between shots, where the prompt has any."""
-    for boundary in np.atleast_1d(maps.attrs.get("boundaries", [])):
-        if 0 < boundary < n:
-            for axis in (figure.add_vline, figure.add_hline):
-                axis(float(boundary) - 0.5, line={"color": ORANGE, "width": 1})
-
-
 def layer_grid(maps: xr.Dataset) -> go.Figure:
     """The head average of every layer, one panel each, on one color scale."""
-    places, texts = _axis_texts(maps)
+    places, texts = axis_texts(maps)
     figure, rows, panels = _layer_panels(maps, COLUMNS["attention"], 0.16)
     for place, panel in enumerate(panels):
-        figure.add_trace(_heatmap(maps, maps["mean_map"].values[place], texts), *panel)
+        figure.add_trace(map_panel(maps, maps["mean_map"].values[place], texts), *panel)
     figure.update_xaxes(showgrid=False, showticklabels=False, ticks="", zeroline=False)
     figure.update_yaxes(showgrid=False, showticklabels=False, ticks="", zeroline=False, autorange="reversed")
-    _draw_boundaries(figure, maps, len(places))
-    figure.update_layout(coloraxis=_colors(maps, ("mean_map",)))
+    draw_boundaries(figure, maps, len(places))
+    figure.update_layout(coloraxis=map_colors(maps["mean_map"].values))
     return styled(figure, "Mean over heads, layer by layer", 90 + 290 * rows)
 
 
@@ -221,7 +183,7 @@ def states_by_layer(maps: xr.Dataset) -> go.Figure:
 
 def attention_beside_cosines(maps: xr.Dataset) -> go.Figure:
     """The head average over all layers, and the cosine of every pair of embeddings, on one pair of axes."""
-    texts, top = _axis_texts(maps)[1], _colors(maps, ("mean_map",))["cmax"]
+    texts, top = axis_texts(maps)[1], map_colors(maps["mean_map"].values)["cmax"]
     n = len(texts)
     attention = maps["mean_map"].mean("layer").values[:n, :n]
     cosine = maps["embedding_cosine"].values[:n, :n].copy()
@@ -231,7 +193,7 @@ def attention_beside_cosines(maps: xr.Dataset) -> go.Figure:
     titles = ("Attention, mean over heads and layers", "Cosine of embeddings")
     figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.16)
     for column, (values, axis) in enumerate(((attention, "coloraxis"), (cosine, "coloraxis2")), start=1):
-        figure.add_trace(_panel(values, texts, "and", axis), 1, column)
+        figure.add_trace(square_panel(values, texts, "and", axis), 1, column)
     plain = {"showgrid": False, "zeroline": False, "ticks": "", "showticklabels": False}
     figure.update_xaxes(**plain)
     figure.update_yaxes(**plain, autorange="reversed")
@@ -242,6 +204,32 @@ def attention_beside_cosines(maps: xr.Dataset) -> go.Figure:
         coloraxis2={"colorscale": DIVERGING, "cmin": -1, "cmax": 1, "colorbar": {**bar, "x": 1.01}},
     )
     return styled(figure, "Attention beside the similarity of the embedded tokens", 440)
+
+
+def cosines_by_layer(maps: xr.Dataset, most: int = 4) -> go.Figure:
+    """Cosines of the states that enter a layer above its attention, for layers from the first to the last."""
+    places = np.unique(np.linspace(0, maps.sizes["layer"] - 1, most).round().astype(int))
+    names = [f"Layer {maps['layer'].values[place]}" for place in places]
+    titles = [f"{name}: {what}" for what in ("cosine of states", "attention") for name in names]
+    figure = make_subplots(2, len(places), subplot_titles=titles, horizontal_spacing=0.03, vertical_spacing=0.09)
+    ticks, texts = axis_texts(maps)
+    n = len(texts)
+    for column, place in enumerate(places, start=1):
+        cosine = maps["state_cosine"].values[place][:n, :n].astype(float)
+        np.fill_diagonal(cosine, np.nan)
+        if maps.attrs["causal"]:
+            cosine = np.where(np.tri(n, dtype=bool), cosine, np.nan)
+        figure.add_trace(square_panel(cosine, texts, "and", "coloraxis2"), 1, column)
+        figure.add_trace(map_panel(maps, maps["mean_map"].values[place], texts), 2, column)
+    label_axes(figure, 2, ticks, texts)
+    draw_boundaries(figure, maps, n)
+    bar = {"outlinewidth": 0, "thickness": 12, "len": 0.45}
+    scale = map_colors(maps["mean_map"].values[places])
+    figure.update_layout(
+        coloraxis={**scale, "colorbar": {**bar, **scale["colorbar"], "y": 0.2}},
+        coloraxis2={"colorscale": DIVERGING, "cmin": -1, "cmax": 1, "colorbar": {**bar, "y": 0.78}},
+    )
+    return styled(figure, "Cosines of states and attention, mean over heads", 780)
 
 
 def shot_grid(maps: xr.Dataset) -> go.Figure:

@@ -23,15 +23,11 @@ from headspan.lenses.attention.few_shot import clue_variables, shot_variables
 from headspan.lenses.attention.maps import (
     STATISTICS,
     head_statistics,
-    left_out_mass,
-    membership,
     pattern_statistics,
-    pooled,
     uniform_statistics,
     write_average,
     write_shares,
 )
-from headspan.lenses.attention.shots import TEMPLATE, Pair, ShotTokens, read_pairs, shot_text, shot_tokens, split_pairs
 from headspan.lenses.attention.states import (
     TOLERANCE,
     angular_correlation,
@@ -41,7 +37,8 @@ from headspan.lenses.attention.states import (
     state_statistics,
     uniform_map_rank,
 )
-from headspan.lenses.attention.words import Groups, shown, token_groups, word_groups
+from headspan.lenses.shots import TEMPLATE, Pair, ShotTokens, read_pairs, shot_text, shot_tokens, split_pairs
+from headspan.lenses.words import Groups, left_out_mass, membership, pooled, shown, token_groups, word_groups
 from headspan.runtime import Forward, Prompt, RunnableModel, encoded, forward
 from headspan.runtime.prompt import default_prompt
 
@@ -56,6 +53,8 @@ def measure(
     shots: int = 3,
     targets: Sequence[str] = (),
     template: str | None = None,
+    preamble: str = "",
+    every_count: bool = False,
     length: int = 24,
     temperature: float = 0.0,
     level: str = "token",
@@ -73,13 +72,14 @@ def measure(
     if few_shot is None:
         chosen = default_prompt(running) if prompt is None else encoded(running, prompt, truncate)
         return _on_prompt(forward(running, chosen.tokens), chosen, words, shown_as, tests)
-    split = split_pairs(read_pairs(few_shot), shots, seed, targets)
-    text = shot_text(running, split.shots, split.held_out[0].word, template)
+    split = split_pairs(read_pairs(few_shot), shots, seed, targets, preamble)
+    text = shot_text(running, split.shots, split.held_out[0].word, template, preamble)
     tokens = shot_tokens(running, text)
     run = forward(running, tokens.prompt.tokens)
     found = _on_prompt(run, tokens.prompt, words, shown_as, tests)
-    variables = shot_variables(run, tokens) | clue_variables(running, split, template, length, temperature, seed)
-    attrs = {"shots": shots, "template": "chat" if text.chat else template or TEMPLATE}
+    variables = shot_variables(run, tokens)
+    variables |= clue_variables(running, split, template, length, temperature, seed, every_count)
+    attrs = {"preamble": preamble, "shots": shots, "template": "chat" if text.chat else template or TEMPLATE}
     attrs["boundaries"] = _boundaries(tokens, level, special)
     return found.assign(variables).assign_attrs(attrs)
 
@@ -167,9 +167,11 @@ def _maps(run: Forward, groups: Groups, pooling: str) -> dict[str, Any]:
 
 
 def _cosine_variables(run: Forward, groups: Groups) -> dict[str, Any]:
-    """Cosines of what enters the first layer, between tokens or between the mean vectors of words."""
-    vectors = membership(groups).T @ run.states[0, 0].cpu().double()
-    return {"embedding_cosine": (("query", "key"), cosines(vectors).numpy()), "embedding_cosine_null": 0.0}
+    """Cosines of what enters every layer, the embeddings first, between tokens or the mean vectors of words."""
+    member = membership(groups).T
+    layers = np.stack([cosines(member @ run.states[0, place].cpu().double()).numpy() for place in range(len(run.runs))])
+    found: dict[str, Any] = {"state_cosine": (("layer", "query", "key"), layers.astype(np.float32))}
+    return found | {"embedding_cosine": (("query", "key"), layers[0]), "embedding_cosine_null": 0.0}
 
 
 def _head_variables(run: Forward) -> dict[str, Any]:

@@ -32,6 +32,7 @@ MAPS = (
     Variable("mean_map", MAP, "attention, mean over heads", SHARE, UNIFORM),
     Variable("write_map", MAP, "attention, heads weighted by the norm of what they write", SHARE, UNIFORM),
     Variable("left_out", ("layer", "query"), "attention to what is not shown", SHARE),
+    Variable("state_cosine", MAP, "cosine of states entering the layer", "[-1, 1]", ISOTROPIC, optional=True),
     Variable("embedding_cosine", ("query", "key"), "cosine of embeddings", "[-1, 1]", ISOTROPIC, derived=NULL),
     _head("write_share", "share of the norm that a layer's heads write", null="All heads write alike: 1 / heads."),
 )
@@ -96,6 +97,7 @@ SHOTS = tuple(
         _head("other_word", "attention from clues to each earlier word", null="", derived=()),
         Variable("target_word", ("target",), "word asked for", "text"),
         Variable("written_clue", ("target",), "clue that the model writes", "text"),
+        Variable("clue_after", ("target", "shots"), "clue that the model writes after so many shots", "text"),
         Variable("given_clue", ("target",), "clue in the file", "text"),
         Variable("log_likelihood", ("shots",), "log-likelihood of held-out clues, nats per token", "at most 0", GUESS),
         Variable("log_likelihood_se", ("shots",), "standard error over words", "nats, at least 0"),

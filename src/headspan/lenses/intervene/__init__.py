@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from headspan.dims import ATTENTION
+from headspan.errors import ArgumentError
 from headspan.result import Lens, arguments
 
 if TYPE_CHECKING:
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
     from headspan.lenses.run import Opening
     from headspan.result import Result
 
-RUN = ("prompt", "settings", "length", "truncate", "seed")
+FEW_SHOT = ("few_shot", "shots", "target", "template", "preamble")
+RUN = ("prompt", "settings", "length", "maps", "truncate", "seed", *FEW_SHOT)
 """Options that say what is run, not what is changed."""
 LENS = Lens(
     name="intervene",
@@ -48,13 +51,20 @@ def intervene(
     together: bool = False,
     settings: Sequence[Setting] | None = None,
     length: int = 40,
+    maps: bool = False,
+    few_shot: str | Path | None = None,
+    shots: int = 3,
+    target: str | None = None,
+    template: str | None = None,
+    preamble: str = "",
     truncate: bool = False,
     seed: int = 0,
     **opening: Unpack[Opening],
 ) -> Result:
     """Attention, perplexity and continuation under changes of the weights, the unmodified model first.
 
-    Without any change named: alphas from 1/4 to 4, random attention, random weights. The model is as before afterwards,
+    Without any change named: alphas from 1/4 to 4, random attention, random weights; with `maps` random weights and
+    alphas 2 and 1/2. The model is as before afterwards,
     bit for bit.
 
     Parameters
@@ -85,6 +95,12 @@ def intervene(
         More settings, as objects (`headspan.lenses.intervene.settings.setting`).
     length
         Tokens to write on, greedily; 0 for none. An encoder writes none.
+    maps
+        Keep the attention of every layer under every setting, mean over heads, between words where the prompt is text
+        (else between tokens), and draw it side by side.
+    few_shot, shots, target, template, preamble
+        In place of a prompt: pairs of word and clue as `headspan.attention` takes them, how many to show, and the word
+        to ask for (by default the first that is not shown).
     truncate
         Cut a prompt that exceeds the context.
     seed
@@ -96,7 +112,8 @@ def intervene(
     -------
     Result
         `entropy`, `relative_entropy`, `kl`, `jsd`, `self_mass`, `argmax_mass [head, setting]`,
-        `averaged_relative_entropy [setting, layer]`, and `alpha`, `perplexity`, `continuation`, `notes [setting]`;
+        `averaged_relative_entropy [setting, layer]`, with `maps` also `mean_map [setting, layer, query, key]`;
+        `alpha`, `perplexity`, `continuation`, `notes [setting]`;
         under the null, uniform attention, the masses are `self_mass_null` and `argmax_mass_null`.
 
     >>> import headspan
@@ -109,4 +126,10 @@ def intervene(
     from headspan.lenses.run import run
 
     Changes(**{name: value for name, value in options.items() if name not in RUN})
+    if few_shot is not None:
+        if prompt is not None:
+            raise ArgumentError("prompt and few_shot were both given; give one of them")
+        from headspan.lenses.shots import read_pairs
+
+        options["few_shot"] = read_pairs(few_shot)
     return run(LENS, [model], options, opening)

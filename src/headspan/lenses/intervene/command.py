@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headspan.command import RUN, Command, Facts, Option, Rows, cell
@@ -31,6 +32,12 @@ COMMAND = Command(
         "swap": Option("Two heads in each other's place: L0H1,L1H2."),
         "heads": Option("Only these heads for the options with -qk, separated by commas."),
         "together": Option("All changes at once, not one after another.", bool),
+        "maps": Option("Keep attention maps of every layer, for figures and .nc files.", bool, ("--maps",)),
+        "few_shot": Option("In place of a prompt: a CSV file of word;clue pairs, or bundled.", Path),
+        "shots": Option("Few-shot: how many pairs to show."),
+        "target": Option("Few-shot: the word to ask for.", str),
+        "template": Option("Few-shot: text with {word} and {clue}, in place of the chat template.", str),
+        "preamble": Option("Few-shot: an instruction before the first shot."),
         "length": Option("Tokens to write on, greedily; 0 for none.", int),
     },
     python_only=frozenset({"settings"}),

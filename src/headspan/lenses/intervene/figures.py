@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 import xarray as xr
 from plotly.subplots import make_subplots
 
+from headspan.lenses.intervene.map_figures import map_figures
 from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, GREEN, ORANGE, VERMILION, styled
 
@@ -21,6 +22,8 @@ def figures(result: Result) -> dict[str, go.Figure]:
     drawn = {"Entropy by layer": entropy_by_layer(grid)}
     if int(np.isfinite(grid["alpha"].values).sum()) > 2:
         drawn["Against alpha"] = alpha_sweep(grid)
+    if "mean_map" in grid:
+        drawn |= map_figures(grid)
     return drawn
 
 

@@ -21,8 +21,10 @@ import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
+from headspan.lenses.intervene.maps import few_shot_prompt, with_maps, word_maps
 from headspan.lenses.intervene.schema import AVERAGED, MEASURES, UNMODIFIED, WITH_NULL
-from headspan.lenses.intervene.settings import Changes, Setting, checked_settings, default_settings
+from headspan.lenses.intervene.settings import Changes, Setting, checked_settings, default_settings, map_settings
+from headspan.lenses.shots import Pair, split_pairs
 from headspan.runtime import Forward, Prompt, RunnableModel, continuation, encoded, forward
 from headspan.runtime.forward_pass import full_logs, js_rows, kl_rows, row_entropy
 from headspan.runtime.interventions import intervened
@@ -37,40 +39,54 @@ def measure(
     prompt: str | Sequence[int] | None = None,
     settings: Sequence[Setting] | None = None,
     length: int = 40,
+    maps: bool = False,
+    few_shot: Sequence[Pair] | None = None,
+    shots: int = 3,
+    target: str | None = None,
+    template: str | None = None,
+    preamble: str = "",
     truncate: bool = False,
     seed: int = 0,
     progress: Callable[[str], None] = lambda name: None,
     **changes: Any,
 ) -> xr.Dataset:
     """`headspan.intervene` on a running model; `progress` is called with the name of each setting before it runs."""
-    given = default_prompt(running, seed) if prompt is None else encoded(running, prompt, truncate)
+    boundaries: list[int] = []
+    if few_shot is not None:
+        split = split_pairs(few_shot, shots, seed, [] if target is None else [target], preamble)
+        given, boundaries = few_shot_prompt(running, split, template)
+    else:
+        given = default_prompt(running, seed) if prompt is None else encoded(running, prompt, truncate)
     asked = Changes(**changes).settings(running, given, seed) + tuple(settings or ())
-    named = default_settings(seed) if settings is None and not asked else asked
+    usual = map_settings if maps else default_settings
+    named = usual(seed) if settings is None and not asked else asked
     chosen = (Setting(UNMODIFIED, (), 1.0), *checked_settings(named))
     plain = forward(running, given.tokens)
     rows = []
     for each in chosen:
         progress(each.name)
         with intervened(running, *each.interventions) as notes:
-            rows.append({**_measured(running, given, plain, length), "notes": "; ".join(notes)})
+            rows.append({**_measured(running, given, plain, length, maps), "notes": "; ".join(notes)})
     attrs = {"null": NULL, "n_tokens": len(given), "dropped": given.dropped, "prompt": _text(running, given.ids)}
     attrs |= {"length": length, "seed": seed, "causal": int(running.causal)}
     coords = {
         "setting": np.array([each.name for each in chosen], dtype=object),
         "layer": np.array(running.layer_numbers),
     }
-    return xr.Dataset(_variables(chosen, rows, plain), coords=coords, attrs=attrs)
+    found = xr.Dataset(_variables(chosen, rows, plain), coords=coords, attrs=attrs)
+    return found if not maps else with_maps(found, given, [row["mean_map"] for row in rows], boundaries)
 
 
-def _measured(model: RunnableModel, prompt: Prompt, plain: Forward, length: int) -> dict[str, Any]:
+def _measured(model: RunnableModel, prompt: Prompt, plain: Forward, length: int, maps: bool) -> dict[str, Any]:
     run = forward(model, prompt.tokens)
+    mean_map = {"mean_map": word_maps(run, prompt)} if maps else {}
     found: dict[str, Any] = {name: values.numpy() for name, values in attention_measures(run, plain).items()}
     found[AVERAGED] = averaged_relative_entropy(run).numpy()
     scored = model.causal and run.logits is not None and len(prompt) > 1
     # A model out of order can be so sure of wrong tokens that the exponential overflows.
     found["perplexity"] = math.exp(min(run.loss(), 700.0)) if scored else math.nan
     written = continuation(model, prompt, length) if model.writes and length > 0 else ()
-    return {**found, "continuation": _text(model, written)}
+    return {**found, **mean_map, "continuation": _text(model, written)}
 
 
 def _text(model: RunnableModel, ids: Sequence[int]) -> str:

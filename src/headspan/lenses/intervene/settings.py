@@ -54,6 +54,11 @@ def default_settings(seed: int = 0) -> tuple[Setting, ...]:
     return (*(setting(ScaledLogits(alpha)) for alpha in DEFAULT_ALPHAS), *map(setting, random))
 
 
+def map_settings(seed: int = 0) -> tuple[Setting, ...]:
+    """What maps are looked at under: random weights, spectra doubled and halved."""
+    return tuple(setting(one) for one in (Reinitialized(seed), ScaledLogits(2.0), ScaledLogits(0.5)))
+
+
 @dataclass
 class Changes:
     """What a call of `headspan.intervene` asks for, by its arguments; one of a kind may be given as such."""

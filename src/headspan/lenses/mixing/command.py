@@ -44,6 +44,7 @@ def show(result: Result) -> Iterator[str | Rows]:
     found = result.dataset()
     for skip in found["skip"].values:
         yield _table(found.sel(skip=skip), f"Mean cosine of tokens, {skip} (random weights in brackets)")
+    yield _information(found)
     if "run" in result:
         node = result.dataset("run")
         rows = [
@@ -60,6 +61,23 @@ def _table(found: xr.Dataset, title: str) -> Rows:
         for depth in found["depth"].values
     ]
     return Rows(title, ("depth", *(f"logits x {beta:g}" for beta in betas)), rows)
+
+
+def _information(found: xr.Dataset) -> Rows:
+    """What one attention pass adds to the information between neighbors: its change from depth to depth."""
+    beta = float(min(found["inverse_temperature"].values, key=lambda each: abs(each - 1.0)))
+    own = found.sel(inverse_temperature=beta)
+    skips = own["skip"].values
+    gained = own["information"].diff("depth")
+    rows = []
+    for depth in own["depth"].values:
+        cells = [str(depth)]
+        for skip in skips:
+            cells.append(_beside(own.sel(depth=depth, skip=skip), "information"))
+            cells.append("-" if depth == 0 else f"{float(gained.sel(depth=depth, skip=skip)):+.3f}")
+        rows.append(tuple(cells))
+    columns = [name for skip in skips for name in (str(skip), "gained by the pass")]
+    return Rows("Information between neighbors, nats (random weights in brackets)", ("depth", *columns), rows)
 
 
 def _beside(cell: xr.Dataset, name: str) -> str:

@@ -32,6 +32,8 @@ def positions(
     k: int | None = None,
     centering: str = "stored",
     full: bool = False,
+    layer: int | None = None,
+    smooth: float = 0.0,
     samples: int = 512,
     tolerance: float | None = None,
     seed: int = 0,
@@ -51,6 +53,9 @@ def positions(
         Which form of the tables layers are compared with: "stored", or "centered" for rows less their mean row.
     full
         Keep squared overlaps entry by entry too: float32, d_model^2 per layer, matrix and table, 340 MB for GPT-2.
+    layer, smooth
+        For figures: the layer whose matrices are drawn against the tables (the first by default), and the standard
+        deviation, in directions, of a Gaussian blur of the drawn overlaps; the numbers stay as they are.
     samples
         Queries and keys drawn for the logits of layer 0.
     tolerance
@@ -81,6 +86,8 @@ def positions(
         raise ArgumentError(f"centering={centering!r} is unknown; it is one of {', '.join(CENTERINGS)}")
     if samples < 2:
         raise ArgumentError(f"samples={samples} is out of range; it is at least 2")
+    if not 0 <= smooth < float("inf"):
+        raise ArgumentError(f"smooth={smooth} is out of range; it is at least 0")
     options = {"k": k, "centering": centering, "full": full, "samples": samples, "tolerance": tolerance}
-    options |= {"seed": seed, "memory": memory}
+    options |= {"layer": layer, "smooth": smooth, "seed": seed, "memory": memory}
     return run(LENS, [model], options, opening)

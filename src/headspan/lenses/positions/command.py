@@ -22,6 +22,8 @@ COMMAND = Command(
             names=("--centering", "--centring"),
         ),
         "full": Option("Keep overlaps entry by entry in a .nc file; large.", names=("--full",)),
+        "layer": Option("The layer whose matrices are drawn; the first by default.", int),
+        "smooth": Option("Blur of drawn overlaps: its standard deviation in directions."),
         "samples": Option("Queries and keys drawn for the logits of layer 0."),
     },
 )
@@ -45,6 +47,8 @@ def show(result: Result) -> Iterator[Rows | str]:
         ]
         title = f"Energy shared with {TABLE_NAMES[str(name)]}, as a multiple of what a random matrix shares"
         yield Rows(title, ["layer", *map(str, data["matrix"].values)], rows)
+    if "gain_auc" in data:
+        yield _gains(data)
     for line in filter(None, result.attrs["left_out"].split("; ")):
         yield f"Left out: {line}"
 
@@ -72,6 +76,17 @@ def _deciles(records: list[dict[Any, Any]]) -> Rows:
     ]
     title = "Mass of the top position directions on the first and last tenth of the token directions"
     return Rows(title, ["tables", "k", "decile of E", "mass", "expected", "z", "p"], rows)
+
+
+def _gains(data: xr.Dataset) -> Rows:
+    names = ("gain_carrying", "gain_other", "gain_auc")
+    rows = [
+        [str(layer), *(f"{float(data[name].sel(layer=layer)):.3f}" for name in names), p_text(float(q))]
+        for layer, q in zip(data["layer"].values, data["gain_auc_q"].values, strict=True)
+    ]
+    count = int(data["coordinate_count"].sel(centering="stored"))
+    title = f"Gains of the norms on the {count} coordinates that carry positions, median, and on all others"
+    return Rows(title, ["layer", "carrying", "others", "AUC (expected 0.5)", "q"], rows)
 
 
 def _logits(data: xr.Dataset) -> Rows:

@@ -15,6 +15,7 @@ from headspan.lenses.positions.layer_figures import (
     table_overlaps,
 )
 from headspan.lenses.positions.schema import TABLE_NAMES, table_width
+from headspan.lenses.positions.stream_figures import coordinate_figure, direction_figure, gain_figure
 from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, ORANGE, styled
 
@@ -25,6 +26,8 @@ BEHIND = {
     "Spectra of the tables": ("singular_value",),
     "Attention and the tables": ("overlap",),
     "MLP and the tables": ("overlap",),
+    "Position directions by coordinate": ("direction_entry",),
+    "Gains and positions": ("gain", "coordinate_leverage"),
     "Layers along the tables": ("alignment", "energy_alignment"),
     "Angles between rows": ("cosine_density",),
 }
@@ -40,8 +43,11 @@ def figures(result: Result) -> dict[str, go.Figure]:
         drawn["Overlap of the tables"] = table_overlaps(grid)
     if "sparsity_gini" in grid:
         drawn["Position directions in the stream"] = direction_figure(grid)
+        drawn["Position directions by coordinate"] = coordinate_figure(grid)
     if "curve" in grid:
         drawn["Position directions over positions"] = wave_figure(grid)
+    if "gain_auc" in grid and np.isfinite(grid["gain_auc"].values).any():
+        drawn["Gains and positions"] = gain_figure(grid)
     drawn["Attention and the tables"] = attention_overlaps(grid)
     if "out" in grid["matrix"].values:
         drawn["MLP and the tables"] = mlp_overlaps(grid)
@@ -192,71 +198,6 @@ def _add_density(figure: go.Figure, column: int, here: xr.Dataset, color: str, d
         hovertemplate="%{x:.2f}: %{y:.2f}<extra></extra>",
     )
     figure.add_trace(line, 1, column)
-
-
-def direction_figure(grid: xr.Dataset) -> go.Figure:
-    """Squared entries of the first directions by coordinate, and how many coordinates each direction needs."""
-    titles = ("Mass of the first directions by coordinates", "Coordinates that hold 90 % of a direction")
-    figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.1, column_widths=[0.6, 0.4])
-    here = grid.sel(centering="stored")
-    masses = here["direction_entry"].values ** 2
-    index = np.arange(1, masses.shape[1] + 1)
-    for place, values in enumerate(masses):
-        if np.isnan(values).all():
-            continue
-        order = np.argsort(-values, kind="stable")
-        line = go.Scatter(
-            x=index,
-            y=np.cumsum(values[order]),
-            customdata=order,
-            mode="lines",
-            name=f"direction {place + 1}",
-            line={"color": CATEGORIES[place], "width": 2},
-            hovertemplate="first %{x} coordinates: %{y:.0%}<br>the last is coordinate %{customdata}<extra></extra>",
-        )
-        figure.add_trace(line, 1, 1)
-    random = go.Scatter(
-        x=index,
-        y=here["sorted_mass_null"].values,
-        mode="lines",
-        name="random direction",
-        legendgroup="null",
-        line={"color": CHANCE, "width": 2.5},
-        hovertemplate="first %{x} coordinates: %{y:.0%}<extra>null</extra>",
-    )
-    figure.add_trace(random, 1, 1)
-    _add_counts(figure, here)
-    figure.update_xaxes(title_text="coordinates of the stream, largest mass first", col=1)
-    figure.update_yaxes(title_text="mass so far", tickformat=".0%", range=[0, 1.02], col=1)
-    figure.update_xaxes(title_text="direction", col=2)
-    figure.update_yaxes(rangemode="tozero", col=2)
-    figure.update_layout(legend_y=-0.2)
-    return styled(figure, "Are position directions sparse in the stream?", 460)
-
-
-def _add_counts(figure: go.Figure, here: xr.Dataset) -> None:
-    count = here["sparsity_coordinates_90"].values
-    index = np.arange(1, len(count) + 1)
-    bars = go.Bar(
-        x=index,
-        y=count,
-        marker_color=BLUE,
-        name="coordinates",
-        showlegend=False,
-        hovertemplate="direction %{x}: %{y:.0f} coordinates<extra></extra>",
-    )
-    expected = go.Scatter(
-        x=[0.5, len(count) + 0.5],
-        y=[float(here["sparsity_coordinates_90_null"][0])] * 2,
-        mode="lines",
-        line={"color": CHANCE, "width": 2.5},
-        name="random direction",
-        legendgroup="null",
-        showlegend=False,
-        hovertemplate="expected %{y:.0f}<extra></extra>",
-    )
-    figure.add_trace(bars, 1, 2)
-    figure.add_trace(expected, 1, 2)
 
 
 def wave_figure(grid: xr.Dataset) -> go.Figure:

@@ -26,7 +26,8 @@ TABLES = {"P": "position", "E": "token"}
 def findings(result: Result) -> Iterator[Finding]:
     """Orthogonality, mean rows, rank, sparsity, sinusoids, layers, logits and rows, as far as they are defined."""
     data = result.dataset()
-    for part in (_capture, _mean_rows, _ranks, _sparsity, _coordinates, _waves, _layers, _logits, _rows, _left_out):
+    parts = (_capture, _mean_rows, _ranks, _sparsity, _coordinates, _gains, _waves, _layers, _logits, _rows, _left_out)
+    for part in parts:
         yield from part(data)
 
 
@@ -141,6 +142,28 @@ def _coordinates(data: xr.Dataset) -> Iterator[Finding]:
         evidence=f"z = {z:.1f}. Null: random sets of as many coordinates.",
         figure="Position directions in the stream",
         weight=0.5 if avoid else 0.2,
+    )
+
+
+def _gains(data: xr.Dataset) -> Iterator[Finding]:
+    """Whether the norm of the first layer turns down the coordinates that carry positions."""
+    if "gain_auc" not in data or not float(data["gain_auc_q"].isel({LAYER: 0})) < LEVEL:
+        return
+    first, count = data.isel({LAYER: 0}), int(data["coordinate_count"].sel(centering="stored"))
+    auc, q = float(first["gain_auc"]), float(first["gain_auc_q"])
+    same = data["gain_auc"].where((data["gain_auc_q"] < LEVEL) & ((data["gain_auc"] - 0.5) * (auc - 0.5) > 0))
+    yield Finding(
+        LENS,
+        f"The norm of layer {int(first[LAYER])} {'amplifies' if auc > 0.5 else 'turns down'} the {count} coordinates "
+        f"that carry positions: median gain {float(first['gain_carrying']):.2f} against "
+        f"{float(first['gain_other']):.2f} (AUC {auc:.2f}, expected 0.50, {significance('q', q)}).",
+        value=auc,
+        expected=0.5,
+        p=float(first["gain_auc_p"]),
+        q=q,
+        evidence=f"So do {int(same.notnull().sum())} of {data.sizes[LAYER]} layers. Null: a random set of coordinates.",
+        weight=0.4,
+        figure="Gains and positions",
     )
 
 

@@ -23,31 +23,31 @@ REACH = 3.0
 """Colors reach from an eighth of the expected overlap to eight times."""
 
 
-def table_overlaps(grid: xr.Dataset, smooth: bool = False) -> go.Figure:
+def table_overlaps(grid: xr.Dataset) -> go.Figure:
     """Token directions down, position directions across, as stored and without mean rows."""
     forms = {"stored": "Tables as stored", "centered": "Mean rows removed"}
     figure = make_subplots(1, 2, subplot_titles=list(forms.values()), horizontal_spacing=0.08)
     for column, centering in enumerate(forms, start=1):
         width = table_width(grid)
         values = grid["table_overlap"].sel(centering=centering).values * width
-        figure.add_trace(_panel(values, width, "tokens", "positions", smooth), 1, column)
+        figure.add_trace(_panel(values, width, "tokens", "positions", _blur(grid, width, values)), 1, column)
     figure.update_yaxes(title_text="token direction", col=1)
     figure.update_xaxes(title_text="position direction")
     return _finished(figure, "Squared overlap of token and position directions, as a multiple of the expected", 1)
 
 
-def attention_overlaps(grid: xr.Dataset, layer: int | None = None, smooth: bool = False) -> go.Figure:
-    """Every attention role of one layer against each table: the first layer unless another is named."""
-    return _layer_figure(grid, list(ROLES), layer, smooth)
+def attention_overlaps(grid: xr.Dataset, layer: int | None = None) -> go.Figure:
+    """Every attention role of one layer against each table: the layer that was asked for unless another is named."""
+    return _layer_figure(grid, list(ROLES), layer)
 
 
-def mlp_overlaps(grid: xr.Dataset, layer: int | None = None, smooth: bool = False) -> go.Figure:
+def mlp_overlaps(grid: xr.Dataset, layer: int | None = None) -> go.Figure:
     """The MLP's matrices of one layer against each table: another view of the same numbers."""
-    return _layer_figure(grid, [str(name) for name in grid["matrix"].values if name not in ROLES], layer, smooth)
+    return _layer_figure(grid, [str(name) for name in grid["matrix"].values if name not in ROLES], layer)
 
 
-def _layer_figure(grid: xr.Dataset, matrices: Sequence[str], layer: int | None, smooth: bool) -> go.Figure:
-    layer = int(grid[LAYER].values[0]) if layer is None else layer
+def _layer_figure(grid: xr.Dataset, matrices: Sequence[str], layer: int | None) -> go.Figure:
+    layer = int(grid.attrs.get("shown_layer", grid[LAYER].values[0])) if layer is None else layer
     names = [str(name) for name in grid["table"].values]
     titles = [f"{SYMBOLS[matrix]} and {TABLE_NAMES[name]}" for name in names for matrix in matrices]
     figure = make_subplots(
@@ -57,9 +57,9 @@ def _layer_figure(grid: xr.Dataset, matrices: Sequence[str], layer: int | None, 
         for column, matrix in enumerate(matrices, start=1):
             values = grid["overlap"].sel({LAYER: layer, "matrix": matrix, "table": name}).values
             scaled = values * int(grid.attrs["d_model"])
-            figure.add_trace(
-                _panel(scaled, int(grid.attrs["d_model"]), SYMBOLS[matrix], TABLE_NAMES[name], smooth), row, column
-            )
+            d = int(grid.attrs["d_model"])
+            panel = _panel(scaled, d, SYMBOLS[matrix], TABLE_NAMES[name], _blur(grid, d, scaled))
+            figure.add_trace(panel, row, column)
         figure.update_xaxes(title_text=f"{TABLE_NAMES[name][:-1]} direction", row=row)
     figure.update_yaxes(title_text="matrix direction", col=1)
     return _finished(
@@ -67,16 +67,23 @@ def _layer_figure(grid: xr.Dataset, matrices: Sequence[str], layer: int | None, 
     )
 
 
-def _panel(ratio: np.ndarray, d: int, rows: str, columns: str, smooth: bool) -> go.Heatmap:
-    """One heat map. Smoothing, if wanted, is the browser's: the numbers under the mouse stay what they are."""
-    logs = np.log2(np.maximum(ratio, 2.0**-8))
+def _blur(grid: xr.Dataset, d: int, values: np.ndarray) -> tuple[float, ...]:
+    """Standard deviations of the blur in blocks, down and across; asked for in directions, d of which make a side."""
+    return tuple(float(grid.attrs.get("smooth", 0.0)) * size / d for size in values.shape)
+
+
+def _panel(ratio: np.ndarray, d: int, rows: str, columns: str, blur: tuple[float, ...]) -> go.Heatmap:
+    """One heat map. A blur, if wanted, is of the colors: the numbers under the mouse stay what they are."""
+    from scipy.ndimage import gaussian_filter
+
+    shown = gaussian_filter(ratio, blur, mode="nearest") if any(blur) else ratio
+    logs = np.log2(np.maximum(shown, 2.0**-8))
     places = [(np.arange(size) + 0.5) / size for size in ratio.shape]
     return go.Heatmap(
         z=logs.astype(np.float32),
         x=places[1],
         y=places[0],
         customdata=ratio.astype(np.float32),
-        zsmooth="best" if smooth else False,
         coloraxis="coloraxis",
         hovertemplate=f"{rows} at %{{y:.0%}}, {columns} at %{{x:.0%}}<br>%{{customdata:.2f}} / {d}<extra></extra>",
     )

@@ -25,6 +25,7 @@ from headspan.errors import ArgumentError, DegenerateSubspace, MemoryBudgetError
 from headspan.heads import Heads
 from headspan.heads.memory import memory_bytes
 from headspan.lenses.positions.directions import context_obstacle, context_variables, sparsity_variables
+from headspan.lenses.positions.gains import gain_obstacle, gain_variables
 from headspan.lenses.positions.layer_zero import logit_obstacle, logit_shares
 from headspan.lenses.positions.layers import BLOCKS, HEAD_BLOCKS, Plan, layer_results, matrix_names
 from headspan.lenses.positions.overlap import angle_variables, capture_variables, mean_variables, overlap_variables
@@ -51,12 +52,16 @@ def measure(
     k: int | None = None,
     centering: str = "stored",
     full: bool = False,
+    layer: int | None = None,
+    smooth: float = 0.0,
     samples: int = 512,
     tolerance: float | None = None,
     seed: int = 0,
     memory: int | str = "4GB",
 ) -> xr.Dataset:
     """`headspan.positions` on heads, over grids of layers and heads."""
+    if layer is not None and layer not in heads.layers:
+        raise ArgumentError(f"layer={layer} is out of range; it is in {heads.layers[0]}..{heads.layers[-1]}")
     if tolerance is not None:
         require_tolerance(tolerance)
     budget = memory_bytes(memory)
@@ -95,6 +100,8 @@ def measure(
         "samples": samples,
         "tolerance": heads.rank_rule(tolerance),
         "full": int(full),
+        "shown_layer": heads.layers[0] if layer is None else layer,
+        "smooth": smooth,
         "computed_in": "float64",
         "left_out": "; ".join(left_out),
         "table_width": width,
@@ -169,6 +176,11 @@ def _position_variables(
     if "P" not in tables:
         return {}
     out = sparsity_variables(tables["P"], tables.get("E"), k, seed)
+    no_gains = gain_obstacle(heads)
+    if no_gains is None:
+        out |= gain_variables(heads, out["coordinate_chosen"][1][CENTERINGS.index("stored")])
+    else:
+        left_out.append(f"gains of the norms: {no_gains}")
     obstacle = context_obstacle(heads.checkpoint.family, len(rows["P"]), heads.stack.name)
     if obstacle is not None:
         left_out.append(f"position directions as sinusoids: {obstacle}")

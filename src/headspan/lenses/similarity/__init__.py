@@ -35,7 +35,7 @@ def similarity(
     tolerance: float | None = None,
     angle_tolerance: float | None = None,
     qk_rank: int | None = None,
-    sample_head: str | tuple[int, int] | None = None,
+    head: str | tuple[int, int] | None = None,
     samples: int = 100,
     maps: bool = True,
     memory: int | str = "4GB",
@@ -62,9 +62,9 @@ def similarity(
     angle_tolerance, qk_rank
         For "intersection", the largest angle in radians that counts as common (default: rounding); for "qk", how many
         singular vectors of each side (default d_head / 4).
-    sample_head, samples
-        The head whose four spaces are sampled for a map (default: the first that has both spaces), and how many
-        directions of each.
+    head, samples
+        One head whose principal angles are counted by themselves and whose four spaces are sampled for a map (by
+        default only a map, of the first head that has both spaces); and how many directions of each space.
     maps
         Whether to make maps of heads and of sampled directions.
     memory

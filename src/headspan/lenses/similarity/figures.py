@@ -16,6 +16,7 @@ SPACES = {"R_Q": "R<sub>Q</sub>", "R_K": "R<sub>K</sub>", "N_Q": "N<sub>Q</sub>"
 BESIDE = "expected %{customdata[0]:.2f}, z = %{customdata[1]:.0f}"
 SYMBOLS = ("circle", "square", "diamond", "cross")
 BEHIND = {
+    "Principal angles of one head": ("chosen_angle_count",),
     "Principal angles": ("angle_count",),
     "Distances within layers": ("layer_distance",),
     "Map of heads": ("mds", "tsne"),
@@ -28,6 +29,8 @@ def figures(result: Result) -> dict[str, go.Figure]:
     """All figures that this result has the numbers for."""
     grid = result.grid()
     drawn = {"Principal angles": angle_histograms(grid)}
+    if "chosen_angle_count" in grid:
+        drawn = {"Principal angles of one head": angle_histograms(grid, "chosen_"), **drawn}
     if grid.sizes["peer"] > 1:
         drawn["Distances within layers"] = distance_heatmaps(grid)
     if "mds" in grid:
@@ -93,41 +96,46 @@ def _colors_around_null(grid: xr.Dataset) -> dict[str, object]:
     return around_chance(float(np.nanmin(distances)), expected, float(np.nanmax(distances)))
 
 
-def angle_histograms(grid: xr.Dataset) -> go.Figure:
-    """The four families of query and key angles over all heads, with what random spaces give as a line."""
+def angle_histograms(grid: xr.Dataset, of: str = "") -> go.Figure:
+    """The four families of query and key angles, of all heads or the chosen one, with those of random spaces as a line.
+
+    `of` is what the names of the counts begin with: "chosen_" for one head.
+    """
+    whose, unit = (grid.attrs["sample_head"], "angles") if of else ("this model", "angles per head")
     names = [str(name) for name in grid["combination"].values]
-    figure = make_subplots(2, 2, subplot_titles=[_pair_title(grid, name) for name in names], vertical_spacing=0.16)
+    figure = make_subplots(2, 2, subplot_titles=[_pair_title(grid, name, of) for name in names], vertical_spacing=0.16)
     for place, name in enumerate(names):
         here, where = grid.sel(combination=name), (place // 2 + 1, place % 2 + 1)
         bars = go.Bar(
             x=grid["bin"].values,
-            y=here["angle_count"].values,
-            name="this model",
+            y=here[f"{of}angle_count"].values,
+            name=whose,
             marker_color=BLUE,
             legendgroup="model",
             showlegend=place == 0,
-            hovertemplate="%{x}°: %{y:.2f} per head<extra>this model</extra>",
+            hovertemplate=f"%{{x}}°: %{{y:.2f}} {unit}<extra>{whose}</extra>",
         )
         line = go.Scatter(
             x=grid["bin"].values,
-            y=here["angle_count_null"].values,
+            y=here[f"{of}angle_count_null"].values,
             name="random spaces of the same dimensions",
             mode="lines",
             line={"color": CHANCE, "width": 2.5, "shape": "hvh"},
             legendgroup="null",
             showlegend=place == 0,
-            hovertemplate="%{x}°: %{y:.2f} per head<extra>random spaces</extra>",
+            hovertemplate=f"%{{x}}°: %{{y:.2f}} {unit}<extra>random spaces</extra>",
         )
         figure.add_trace(bars, *where)
         figure.add_trace(line, *where)
     figure.update_xaxes(range=[0, 90], dtick=30, ticksuffix="°")
-    figure.update_yaxes(title_text="angles per head", col=1)
-    return styled(figure, "Principal angles of query and key spaces", 620)
+    figure.update_yaxes(title_text=unit, col=1)
+    title = f"Principal angles of query and key spaces{f' of {whose}' if of else ''}"
+    return styled(figure, title, 620)
 
 
-def _pair_title(grid: xr.Dataset, name: str) -> str:
+def _pair_title(grid: xr.Dataset, name: str, of: str) -> str:
     first, second = (f"{part[0]}_{part[1]}" for part in name.split("_"))
-    zeros = float(grid["forced_zeros"].sel(combination=name))
+    zeros = float(grid[f"{of}forced_zeros"].sel(combination=name))
     more = f", and {zeros:g} of exactly 0 by dimension" if zeros else ""
     return f"{SPACES[first]} with {SPACES[second]}{more}"
 

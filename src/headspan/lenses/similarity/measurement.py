@@ -58,7 +58,7 @@ def measure(
     tolerance: float | None = None,
     angle_tolerance: float | None = None,
     qk_rank: int | None = None,
-    sample_head: str | tuple[int, int] | None = None,
+    head: str | tuple[int, int] | None = None,
     samples: int = 100,
     maps: bool = True,
     memory: int | str = "4GB",
@@ -67,7 +67,7 @@ def measure(
     choice = space_choice(heads, space, tolerance, angle_tolerance, qk_rank)
     few = heads.n_layers * heads.n_heads <= MANY_HEADS
     across = heads.n_layers > 1 and (few if across_layers is None else across_layers)
-    chosen = None if sample_head is None else _checked_head(heads, sample_head)
+    chosen = None if head is None else _checked_head(heads, head)
     with kept_spaces(heads, choice, memory) if across else nullcontext() as kept:
         found = layer_arrays(heads, choice, distance, kept, memory, seed)
         table = None if kept is None else distances_across(kept, distance, memory)
@@ -78,9 +78,11 @@ def measure(
         variables |= across_variables(heads, choice, distance, found, table, maps, seed)
     variables |= closest_pairs({name: values for name, (_, values) in variables.items()}, heads.layers)
     first = _first_defined(heads, found) if chosen is None else chosen
+    if chosen is not None:
+        variables |= _chosen_variables(heads, chosen, found, seed)
     if maps and first is not None:
         variables |= _sample_variables(heads, choice, first, samples, seed)
-    attrs = _attributes(heads, choice, distance, seed, str(first) if maps and first else "none")
+    attrs = _attributes(heads, choice, distance, seed, str(first) if (maps and first) or chosen else "none")
     attrs |= angle_error(heads, choice, found["theta"])
     attrs |= {"scratch_bytes": scratch, "across_layers": _across_text(heads, across, across_layers)}
     return xr.Dataset(variables, coords=_coordinates(heads, across, maps), attrs=attrs)
@@ -144,11 +146,20 @@ def _head_variables(heads: Heads, choice: SpaceChoice, found: LayerArrays, seed:
     return out | {name: (("combination", "bin"), values) for name, values in counts.items()}
 
 
+def _chosen_variables(heads: Heads, head: HeadLabel, found: LayerArrays, seed: int) -> Variables:
+    """The angles of one head by themselves, counted like those of all heads."""
+    d, place = heads.d_model, (list(heads.layers).index(head.layer), head.head)
+    theta, p, q = found["theta"][place][None], found["rank_Q"][place][None], found["rank_K"][place][None]
+    counts = angle_counts(all_angles(theta, p, q, d), p, q, d, null_draws(p, q), seed)
+    dims = ("combination", "bin")
+    return {f"chosen_{name}": (dims[: values.ndim], values) for name, values in counts.items()}
+
+
 def _checked_head(heads: Heads, label: str | tuple[int, int]) -> HeadLabel:
     head = HeadLabel.parse(label)
     if head.kv or head.layer not in heads.layers or not head.head < heads.n_heads:
         raise ArgumentError(
-            f"sample_head={head} is not a query head; it is one of layers {heads.layers[0]}..{heads.layers[-1]} "
+            f"head={head} is not a query head; it is one of layers {heads.layers[0]}..{heads.layers[-1]} "
             f"with {heads.n_heads} heads each"
         )
     return head

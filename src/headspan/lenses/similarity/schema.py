@@ -106,6 +106,16 @@ HEAD_PAIRS = variables(
     )
 )  # fmt: skip
 
+CHOSEN = variables(
+    (
+        ("chosen_angle_count", ("combination", "bin"), "angles of the chosen head in a bin of 2 degrees", "≥ 0",
+         f"{HAAR}: seeded draws.", NULL),
+        ("chosen_forced_zeros", ("combination",), "angles of the chosen head that the dimensions force to be 0", "≥ 0",
+         "", ()),
+    ),
+    optional=True,
+)  # fmt: skip
+
 ACROSS_LAYERS = variables(
     (
         ("distance", ("src", "dst"), "distance of the attention spaces of two heads", "≥ 0", KEYS, ("null", "z")),
@@ -131,7 +141,7 @@ _NULLS = (
 
 SCHEMA = Schema(
     version=2,
-    nodes={"": (*QUERY_KEY, *HEAD_PAIRS, *ACROSS_LAYERS)},
+    nodes={"": (*QUERY_KEY, *HEAD_PAIRS, *CHOSEN, *ACROSS_LAYERS)},
     tables=(
         Table("heads", "Query and key space of every head", like=("projection_kernel", "rank_Q")),
         Table("layers", "Diversity of every layer", like=("diversity",)),

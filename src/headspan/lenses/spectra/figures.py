@@ -12,6 +12,7 @@ from jaxtyping import Float
 from plotly.subplots import make_subplots
 
 from headspan.dims import LAYER
+from headspan.lenses.spectra.curve_figure import layer_curves
 from headspan.lenses.spectra.kinds import MLP, TABLES, WHOLE
 from headspan.result import Result
 from headspan.statistics import mp_cdf
@@ -37,6 +38,7 @@ def figures(result: Result) -> dict[str, go.Figure]:
         drawn["Singular values and the law of random matrices"] = value_histograms(result)
     if _layered(result):
         drawn["Spectra by layer"] = layer_summaries(result)
+        drawn["Squared singular values of all layers"] = layer_curves(result)
     if "alignment" in result and result["alignment"].trace_z.notnull().any():
         drawn["Base alignment"] = alignment_map(result)
         drawn["Symmetric part of W_QK"] = symmetry_maps(result)

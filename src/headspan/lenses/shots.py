@@ -1,6 +1,7 @@
 """Few-shot prompts: pairs of word and clue written out one after another, then a word whose clue is to come.
 
-Pairs are read from a table of two columns; some are shown, the others held out.
+Pairs are read from a table of two columns, or from a small one that headspan brings; some are shown, the others held
+out. A preamble may stand before the first shot: in a chat it is what the user says first, and the answer is "Ok.".
 
 Where the model has a chat template, every word is what the user says and every clue what the assistant answers;
 otherwise a plain template with `{word}` and `{clue}` is filled in. The place of every shot, word and clue in the text
@@ -25,6 +26,13 @@ OUTSIDE = -1
 Labels = npt.NDArray[np.int64]
 Span = tuple[int, int]
 COLUMNS = ["word", "clue"]
+BUNDLED = "bundled"
+"""In place of a file: headspan's own words and clues."""
+OWN_PAIRS = Path(__file__).with_name("words_and_clues.csv")
+PREAMBLE = "You write crossword clues. For every word, answer with one short clue that does not contain the word."
+"""An instruction of our own for words and clues."""
+READY = "Ok."
+"""What the assistant answers to a preamble."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +45,17 @@ class Pair:
 
 @dataclass(frozen=True)
 class Split:
-    """Pairs to show, in order, and pairs to ask for."""
+    """Pairs to show, in order, and pairs to ask for; what is said before them."""
 
     shots: tuple[Pair, ...]
     held_out: tuple[Pair, ...]
+    preamble: str = ""
 
 
 def read_pairs(source: str | Path | Sequence[Pair]) -> tuple[Pair, ...]:
-    """The pairs of a table with the header `word;clue`: a CSV file in UTF-8, or its text (of several lines)."""
+    """The pairs of a table with the header `word;clue`: a CSV file in UTF-8, its text (of several lines), or ours."""
+    if source == BUNDLED or source == Path(BUNDLED):
+        return _pairs(file_text(OWN_PAIRS), OWN_PAIRS.name)
     if not isinstance(source, str | Path):
         return tuple(source)
     if isinstance(source, str) and "\n" in source:
@@ -68,7 +79,7 @@ def _pairs(text: str, name: str) -> tuple[Pair, ...]:
     return tuple(pairs)
 
 
-def split_pairs(pairs: Sequence[Pair], shots: int, seed: int, targets: Sequence[str] = ()) -> Split:
+def split_pairs(pairs: Sequence[Pair], shots: int, seed: int, targets: Sequence[str] = (), preamble: str = "") -> Split:
     """Choose `shots` pairs at random to show; the rest, or the `targets` among all pairs, are held out.
 
     A target word never is a shot; one that has no pair is asked for all the same, without a clue to compare with.
@@ -85,7 +96,7 @@ def split_pairs(pairs: Sequence[Pair], shots: int, seed: int, targets: Sequence[
     shown = tuple(free[place] for place in order[:shots])
     known = {pair.word.casefold(): pair for pair in pairs}
     asked = tuple(known.get(word.strip().casefold(), Pair(word.strip(), "")) for word in targets)
-    return Split(shown, asked if wanted else tuple(free[place] for place in order[shots:]))
+    return Split(shown, asked if wanted else tuple(free[place] for place in order[shots:]), preamble)
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,9 @@ class ShotTokens:
         return tuple(int(np.flatnonzero(self.shot == number)[0]) for number in range(int(self.shot.max()) + 1))
 
 
-def shot_text(model: RunnableModel, shots: Sequence[Pair], target: str, template: str | None = None) -> ShotText:
+def shot_text(
+    model: RunnableModel, shots: Sequence[Pair], target: str, template: str | None = None, preamble: str = ""
+) -> ShotText:
     """The text that shows `shots` and asks for `target`.
 
     Parameters
@@ -128,11 +141,13 @@ def shot_text(model: RunnableModel, shots: Sequence[Pair], target: str, template
         What to show, and the word to ask for.
     template
         Text with `{word}` before `{clue}`.
+    preamble
+        What stands before the first shot and belongs to none.
     """
     if template is None and model.tokenizer is not None and getattr(model.tokenizer, "chat_template", None):
-        return _chat_text(model, shots, target)
+        return _chat_text(model, shots, target, preamble)
     before, between, after = _template_parts(TEMPLATE if template is None else template)
-    text = ""
+    text = f"{preamble}\n\n" if preamble else ""
     starts, words, clues = [], [], []
     for pair in (*shots, Pair(target, "")):
         starts.append(len(text))
@@ -153,10 +168,10 @@ def _template_parts(template: str) -> tuple[str, str, str]:
     return before, between, after
 
 
-def _chat_text(model: RunnableModel, shots: Sequence[Pair], target: str) -> ShotText:
+def _chat_text(model: RunnableModel, shots: Sequence[Pair], target: str, preamble: str) -> ShotText:
     turns = [
         turn
-        for pair in shots
+        for pair in (*([Pair(preamble, READY)] if preamble else []), *shots)
         for turn in ({"role": "user", "content": pair.word}, {"role": "assistant", "content": pair.clue})
     ]
     tokenizer = model.tokenizer
@@ -173,9 +188,10 @@ def _chat_text(model: RunnableModel, shots: Sequence[Pair], target: str) -> Shot
         if place < 0:
             raise UnsupportedModel(f"the chat template changes {turn['content']!r:.40}; give a plain one as template")
         span = (place, place + len(turn["content"]))
-        if number % 2 == 0:
-            starts.append(cursor)
-        (clues if number % 2 else words).append(span)
+        if number >= 2 or not preamble:
+            if number % 2 == 0:
+                starts.append(cursor)
+            (clues if number % 2 else words).append(span)
         cursor = span[1]
     return ShotText(text, tuple(starts), tuple(words), tuple(clues), chat=True)
 

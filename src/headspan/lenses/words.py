@@ -1,9 +1,11 @@
-"""Words of a text, and which tokens make up each, by the tokenizer's own offsets.
+"""Words of a text, which tokens make up each, and attention between words.
 
 1. A text is cut into runs of letters, marks and digits (an apostrophe inside belongs to its word) and runs of other
    visible characters. No list of languages is needed; a script without spaces gives long words.
 2. A token belongs to the words its characters lie in. A token that reaches into several joins them into one.
 3. A space that is a token by itself belongs to the word after it; a line break, and every special token, stand alone.
+4. Pooling adds up over the keys of a word and averages over its queries, so that rows of a map still sum to 1; the
+   double sum, whose rows sum to the number of a word's tokens, can be asked for.
 """
 
 from __future__ import annotations
@@ -12,6 +14,10 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from headspan.errors import ArgumentError
 from headspan.runtime import Prompt
@@ -160,3 +166,41 @@ def shown(groups: Groups) -> Groups:
     """The same groups with labels that can be read: spaces and line breaks made visible."""
     texts = (text.strip(" ") or "␣" for text in groups.texts)
     return replace(groups, texts=tuple(text.replace("\n", "⏎").replace("\t", "⇥") for text in texts))
+
+
+def pooled(
+    pattern: Float[Tensor, "*batch query key"], groups: Groups, pooling: str = "mean"
+) -> Float[Tensor, "*batch group group"]:
+    """Attention between groups of tokens: summed over keys, averaged (or summed) over queries.
+
+    Parameters
+    ----------
+    pattern
+        Attention between tokens.
+    groups
+        Which tokens belong together; those left out count neither as query nor as key.
+    pooling
+        "mean" keeps rows that sum to 1 where no key is left out; "sum" gives rows that sum to a group's tokens.
+
+    Returns
+    -------
+    Tensor
+        float64, in [0, 1] for "mean". Under uniform attention: a group's share of the tokens in reach.
+    """
+    if groups.of_token == tuple(range(pattern.shape[-1])):
+        return pattern.double()
+    member = membership(groups)
+    queries = member / member.sum(dim=0) if pooling == "mean" else member
+    return queries.T @ (pattern.double() @ member)
+
+
+def membership(groups: Groups) -> Float[Tensor, "token group"]:
+    """1 where a token belongs to a group, else 0."""
+    return (torch.tensor(groups.of_token)[:, None] == torch.arange(len(groups))).to(torch.float64)
+
+
+def left_out_mass(pattern: Float[Tensor, "*batch query key"], groups: Groups) -> Float[Tensor, "*batch group"]:
+    """The share of a group's attention that goes to tokens no group holds, in [0, 1]; 0 where none is left out."""
+    member = membership(groups)
+    outside = (torch.tensor(groups.of_token) == LEFT_OUT).to(torch.float64)
+    return (pattern.double() @ outside) @ (member / member.sum(dim=0))

@@ -1,0 +1,108 @@
+"""Every open question, "future work" and "to do" of the documents, in our own words, with what speaks to it.
+
+A question with an exhibit is tried on every model at hand; its state follows from the verdicts (`state`). One without
+is open, and `note` says what is there and what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headspan.ledger.reproduction import Shown
+from headspan.ledger.reproduction.exhibit import UNTESTED
+
+ANSWERED, EVIDENCE, LEAD, OPEN = "answered", "evidence so far", "a lead", "open"
+ENOUGH = 3
+"""Models on which a verdict must be the same for a question to count as answered."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of a document; `exhibit` is the name of the exhibit that speaks to it, of the same document."""
+
+    document: str
+    text: str
+    exhibit: str = ""
+    note: str = ""
+
+
+QUESTIONS = (
+    Question(
+        "000",
+        "How should query and key space be joined into one space of a head?",
+        note="Sum, intersection and leading directions of W_QK are built (`headspan similarity MODEL --space "
+        "sum|intersection|qk`). Which of them tells most about behavior was not tested.",
+    ),
+    Question("000", "Do distances between heads predict differences of their attention on text?", "Last paragraph"),
+    Question("001", "Is L4H7 alone, or are identity heads hubs as a class?", "Question: identity heads as hubs"),
+    Question(
+        "001",
+        "Does the kernel work on models with RMSNorm and rotary positions, and can the weights be their own baseline?",
+        "Question: larger models, and a baseline from the weights",
+    ),
+    Question("001", "Is the kernel robust against folding in other architectures?", "Folding"),
+    Question("001", "Do prompts made for a purpose tell more than text?", "Question: prompts made for a purpose"),
+    Question("001", "Do results depend on the weights that are paired?", "Random baseline"),
+    Question(
+        "001",
+        "Do results depend on how bases are made?",
+        note="They cannot: the kernel does not see the basis inside a space (a property test holds it to 1e-9). Rank "
+        "decisions can matter; `headspan ranks MODEL` shows them.",
+    ),
+    Question(
+        "001",
+        "Do relations between heads appear gradually or abruptly in training?",
+        note="`headspan sweep` and `headspan evolution` follow kernels over the checkpoints of a run. Where a head is "
+        "as wide as the stream the whole kernel is trivial and leading directions are needed. See the page on the lab.",
+    ),
+    Question("002", "What is the small mass at low token indices?", "Capture of token directions"),
+    Question("002", "Why are position directions sparse?", "Question: why sparse?"),
+    Question(
+        "002",
+        "Why does a model prefer disjoint coordinates over orthogonal subspaces?",
+        note="That takes training runs with the norms' gains on and off; it belongs to the lab.",
+    ),
+    Question("002", "Is the output matrix aligned with the positions, or with the tokens?", "Eight panels"),
+    Question(
+        "003",
+        "How do statistics of the bilinear form act on log-normal attention?",
+        note="`headspan gaussian MODEL` predicts spreads of logits and entropies of attention from moments and "
+        "measures both; see the page on Gaussian predictions. No verdict over several models was made.",
+    ),
+    Question("003", "How do other measures than KL follow the geometry of softmax?", "Figure 5.1"),
+    Question("003", "What becomes of information between tokens in an attention pass?", "Hypothesis of 7.2.3"),
+    Question("003", "Does attention mix tokens into uniformity?", "Hypothesis of 7.2.3"),
+    Question("003", "Why do maps go from diagonal to spread and back?", "Figures 8.4, 8.5 and A.1 to A.8"),
+    Question("003", "Does attention keep to the shots of a prompt?", "Shots in the maps"),
+    Question("003", "Does attention use the angles of embeddings?", "Figure 8.6"),
+    Question("003", "Do learned spectra become sparse?", "Figures A.19 to A.21"),
+    Question("003", "Are query and key bases aligned like random ones?", "Figure A.22"),
+    Question(
+        "003",
+        "Can distributions of singular values be classified by a geometric meaning?",
+        note="`headspan spectra` compares them with the law of random matrices; no classification was tried.",
+    ),
+    Question("003", "Does conditioning on the token before (4.2.3) fit real text?", "Section 4.2.3"),
+    Question(
+        "004",
+        "How do the subspaces evolve, and when?",
+        note="See the page on the lab and `headspan claims --document 004`.",
+    ),
+    Question("004", "What has the rise in sharpness to do with the geometry?", note="See the page on the lab."),
+    Question("004", "Saddle or minimum: what holds a model before the transition?", note="See the page on the lab."),
+    Question("004", "Is there one description of composition?", note="`headspan channels` and the page on the lab."),
+    Question(
+        "004", "Arithmetic, position schemes, length generalization, chain of thought?", note="See the page on the lab."
+    ),
+)
+
+
+def state(verdicts: Sequence[Shown]) -> str:
+    """Answered by three models or more that agree; evidence by several, a lead by one; open without any."""
+    tested = [one.outcome for one in verdicts if one.outcome != UNTESTED]
+    if not tested:
+        return OPEN
+    if len(tested) == 1:
+        return LEAD
+    return ANSWERED if len(tested) >= ENOUGH and len(set(tested)) == 1 else EVIDENCE

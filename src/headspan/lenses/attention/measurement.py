@@ -5,6 +5,7 @@
    attention (`maps`, `words`).
 3. States and maps by layer, and the correlation of attention with angles between states (`states`).
 4. For a few-shot prompt (`shots`) also attention within and across shots, and clues (`few_shot`).
+5. Of several prompts, all of this for the first, and statistics of all (`batch`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import xarray as xr
 
 from headspan.errors import ArgumentError
 from headspan.lenses.attention import check_choices
+from headspan.lenses.attention.batch import Source, batch_node, prompts_of
 from headspan.lenses.attention.few_shot import clue_variables, shot_variables
 from headspan.lenses.attention.maps import (
     STATISTICS,
@@ -31,7 +33,17 @@ from headspan.lenses.attention.maps import (
     write_average,
     write_shares,
 )
-from headspan.lenses.attention.shots import TEMPLATE, Pair, ShotTokens, read_pairs, shot_text, shot_tokens, split_pairs
+from headspan.lenses.attention.schema import SUMMARIZED
+from headspan.lenses.attention.shots import (
+    TEMPLATE,
+    Pair,
+    ShotTokens,
+    Split,
+    pair_lists,
+    shot_text,
+    shot_tokens,
+    split_pairs,
+)
 from headspan.lenses.attention.states import (
     TOLERANCE,
     angular_correlation,
@@ -51,8 +63,8 @@ NULL = "uniform attention over the positions in reach; angles: states dealt to p
 def measure(
     running: RunnableModel,
     *,
-    prompt: str | Sequence[int] | None = None,
-    few_shot: str | Path | Sequence[Pair] | None = None,
+    prompt: Source | Sequence[Source] | None = None,
+    few_shot: str | Path | Sequence[Pair] | Sequence[Sequence[Pair]] | None = None,
     shots: int = 3,
     targets: Sequence[str] = (),
     template: str | None = None,
@@ -65,23 +77,43 @@ def measure(
     truncate: bool = False,
     permutations: int = 200,
     seed: int = 0,
-) -> xr.Dataset:
+) -> xr.DataTree:
     """`headspan.attention` on a running model; few-shot pairs may be given as such."""
     check_choices(level=level, pooling=pooling, special=special, permutations=permutations)
     shown_as = {"level": level, "pooling": pooling, "special": special}
     tests = {"permutations": permutations, "seed": seed}
-    if few_shot is None:
-        chosen = default_prompt(running) if prompt is None else encoded(running, prompt, truncate)
-        return _on_prompt(forward(running, chosen.tokens), chosen, words, shown_as, tests)
-    split = split_pairs(read_pairs(few_shot), shots, seed, targets)
+
+    writing = template, length, temperature
+    if few_shot is not None:
+        splits = [split_pairs(pairs, shots, seed, targets) for pairs in pair_lists(few_shot)]
+        found = [_on_shots(running, split, writing, words, shown_as, tests) for split in splits]
+    else:
+        chosen = (
+            default_prompt(running) if each is None else encoded(running, each, truncate) for each in prompts_of(prompt)
+        )
+        found = [(one, _on_prompt(forward(running, one.tokens), one, words, shown_as, tests)) for one in chosen]
+    nodes = {"/": found[0][1], **({"/batch": batch_node(found, SUMMARIZED)} if len(found) > 1 else {})}
+    return xr.DataTree.from_dict(nodes)
+
+
+def _on_shots(
+    running: RunnableModel,
+    split: Split,
+    writing: tuple[str | None, int, float],
+    words: Sequence[str] | None,
+    shown_as: dict[str, str],
+    tests: dict[str, int],
+) -> tuple[Prompt, xr.Dataset]:
+    """A few-shot prompt and everything that it has; clues are written with this template, length and temperature."""
+    template = writing[0]
     text = shot_text(running, split.shots, split.held_out[0].word, template)
     tokens = shot_tokens(running, text)
     run = forward(running, tokens.prompt.tokens)
     found = _on_prompt(run, tokens.prompt, words, shown_as, tests)
-    variables = shot_variables(run, tokens) | clue_variables(running, split, template, length, temperature, seed)
-    attrs = {"shots": shots, "template": "chat" if text.chat else template or TEMPLATE}
-    attrs["boundaries"] = _boundaries(tokens, level, special)
-    return found.assign(variables).assign_attrs(attrs)
+    variables = shot_variables(run, tokens) | clue_variables(running, split, *writing, tests["seed"])
+    attrs: dict[str, Any] = {"shots": len(split.shots), "template": "chat" if text.chat else template or TEMPLATE}
+    attrs["boundaries"] = _boundaries(tokens, shown_as["level"], shown_as["special"])
+    return tokens.prompt, found.assign(variables).assign_attrs(attrs)
 
 
 def _on_prompt(

@@ -8,6 +8,7 @@ import torch
 from docs.calibration.rows import Row, rows
 from headspan.lenses.attention.states import angular_correlation, cosines
 
+COVERS = {"attention": ("embedding_correlation_p", "state_correlation_p")}
 POSITIONS, D_MODEL, HEADS, STEP = 64, 32, 8, 0.8
 TEST = "attention: rank correlation with cosines"
 

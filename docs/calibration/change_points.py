@@ -10,6 +10,7 @@ from scipy.special import expit
 from docs.calibration.rows import Row, rows
 from headspan.statistics import change_points
 
+COVERS: dict[str, tuple[str, ...]] = {}
 PLACES = 24
 SMOOTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "straight line": lambda t: t,

@@ -1,82 +1,85 @@
-"""p-values of changes between two checkpoints (drift, compare) and of traces (spectra), on random weights."""
+"""p-values of changes between two checkpoints (drift, compare) and of traces (spectra), on random weights.
+
+Gaussian null: models share nothing (`models`), and every matrix is changed by independent normal entries in proportion
+to its size. Rounding null: under its own null every entry's change has a random sign; the stress is real rounding to 7
+steps in groups of 32, where the sign is that of the entry's remainder.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 import headspan
-from docs.calibration.rows import Row, rows
+from docs.calibration.models import KINDS, Weights, generator_of, gpt2
+from docs.calibration.rows import Row, pooled_rows
 
-LAYERS, HEADS, D = 3, 4, 48
-CHANGE = 0.3
-Matrix = Callable[[torch.Generator], Tensor]
-PARTS = {"drift grassmann": "grassmann_p", "drift outside_share": "outside_share_p"}
-
-
-def normal(generator: torch.Generator) -> Tensor:
-    return torch.randn(D, D, generator=generator, dtype=torch.float64)
-
-
-def anisotropic(generator: torch.Generator) -> Tensor:
-    """Some axes of the stream are used three times as much as others."""
-    return normal(generator) * torch.linspace(0.5, 1.5, D, dtype=torch.float64)[:, None]
-
-
-def decaying(generator: torch.Generator) -> Tensor:
-    U, _, Vh = torch.linalg.svd(normal(generator))
-    return D**0.5 * U * torch.arange(1, D + 1, dtype=torch.float64) ** -0.5 @ Vh
-
-
-NULLS: dict[str, Matrix] = {"own null": normal, "anisotropic": anisotropic, "decaying spectra": decaying}
-
-
-def weights(matrix: Matrix, generator: torch.Generator) -> dict[str, Tensor]:
-    """Attention of a GPT-2: directions of the stream are rows of what reads it and columns of what writes it."""
-    state = {"wte.weight": torch.zeros(8, D, dtype=torch.float64), "wpe.weight": torch.zeros(8, D, dtype=torch.float64)}
-    for layer in range(LAYERS):
-        read = [matrix(generator) for _ in range(3)]
-        state[f"h.{layer}.attn.c_attn.weight"] = torch.cat(read, dim=1)
-        state[f"h.{layer}.attn.c_proj.weight"] = matrix(generator).T.contiguous()
-        for name, width in (("attn.c_attn.bias", 3 * D), ("attn.c_proj.bias", D)):
-            state[f"h.{layer}.{name}"] = torch.zeros(width, dtype=torch.float64)
-    return state
-
-
-def _changed(state: dict[str, Tensor], generator: torch.Generator) -> dict[str, Tensor]:
-    """Every matrix with a normal change of a size in proportion to its own."""
-    return {
-        name: one
-        if one.ndim < 2
-        else one + CHANGE * one.std() * torch.randn(one.shape, generator=generator, dtype=one.dtype)
-        for name, one in state.items()
-    }
+LAYERS, CHANGE, GROUP, STEPS = 5, 0.3, 32, 7
+PAIRINGS = ("OQ", "OK", "OV")
+SHARES = ("read_share_p", "write_share_p", "read_share_order_p", "write_share_order_p")
+DRIFT = ("grassmann_p", "outside_share_p", "growth_p")
+COVERS = {
+    "drift": DRIFT,
+    "compare": (*DRIFT, "change_p", *SHARES, "similarity_p", "top_mass_p"),
+    "spectra": ("trace_p",),
+}
+PValues = dict[str, list[np.ndarray]]
 
 
 def rates(seed: int, draws: int) -> list[Row]:
     """Rates over `draws` pairs of checkpoints. Heads and pairs of one model are not independent."""
-    config: dict[str, Any] = {"model_type": "gpt2", "n_embd": D, "n_head": HEADS, "n_layer": LAYERS}
-    config |= {"vocab_size": 8, "n_positions": 8}
     found: list[Row] = []
-    for null, matrix in NULLS.items():
-        generator, p = torch.Generator().manual_seed(seed), dict[str, list[np.ndarray]]()
+    for place, (null, kind) in enumerate(KINDS.items()):
+        p, rounded = PValues(), PValues()
         for draw in range(draws):
-            before = weights(matrix, generator)
-            pair = (before, config), (_changed(before, generator), config)
-            result = headspan.compare(*pair, draws=16, seed=draw, progress=False)
-            for name, variable in PARTS.items():
-                parts = [result[f"drift/{role}"][variable].values.ravel() for role in "QKVO"]
-                p.setdefault(name, []).append(np.concatenate(parts))
-            changes = [result[f"wiring/{pairing}"]["change_p"].values.ravel() for pairing in ("OQ", "OK", "OV")]
-            p.setdefault("compare change of a kernel", []).append(np.concatenate(changes))
-            traces = headspan.spectra((before, config), progress=False)["alignment"]["trace_p"]
+            generator = generator_of(seed, place, draw)
+            before = gpt2(kind(generator), LAYERS)
+            _collect(p, before, _changed(before, generator), "gaussian", draw)
+            after = _rounded(before, generator if null == "own null" else None)
+            _collect(rounded, before, after, "rounding", draw)
+            traces = headspan.spectra(before, progress=False)["alignment"]["trace_p"]
             for of in traces["null"].values:
                 p.setdefault(f"spectra trace, {of}", []).append(traces.sel(null=of).values.ravel())
-        for test, parts in p.items():
-            values = np.concatenate(parts)
-            found += rows(test, null, values[~np.isnan(values)])
+        found += pooled_rows("", null, p)
+        found += pooled_rows("rounding:", null if null == "own null" else f"rounded weights, {null}", rounded)
     return found
+
+
+def _collect(p: PValues, before: Weights, after: Weights, noise: str, draw: int) -> None:
+    result = headspan.compare(before, after, noise=noise, draws=16, seed=draw, progress=False)
+    for role in "QKVO":
+        for name in DRIFT:
+            p.setdefault(f"drift {name}", []).append(result[f"drift/{role}"][name].values.ravel())
+    for pairing in PAIRINGS:
+        node = result[f"wiring/{pairing}"]
+        for name in ("change_p", *SHARES):
+            if name in node:
+                p.setdefault(f"compare {name}", []).append(np.ravel(node[name].values))
+    for part, name in (("change", "similarity_p"), ("tokens", "top_mass_p")):
+        for node in result[part].children.values() if part in result else ():
+            p.setdefault(f"compare {name} ({part})", []).append(node[name].values.ravel())
+
+
+def _changed(model: Weights, generator: torch.Generator) -> Weights:
+    """Every matrix with a normal change of a size in proportion to its own."""
+
+    def changed(one: Tensor) -> Tensor:
+        return one + CHANGE * one.std() * torch.randn(one.shape, generator=generator, dtype=one.dtype)
+
+    return {name: changed(one) if one.ndim == 2 else one for name, one in model[0].items()}, model[1]
+
+
+def _rounded(model: Weights, generator: torch.Generator | None) -> Weights:
+    """Every matrix rounded to STEPS steps by groups of GROUP; with a generator, signs of the errors are random."""
+
+    def rounded(one: Tensor) -> Tensor:
+        groups = one.reshape(-1, GROUP)
+        step = groups.abs().amax(-1, keepdim=True) / (STEPS // 2)
+        error = (groups / step).round() * step - groups
+        if generator is not None:
+            error = error * (2 * torch.randint(2, error.shape, generator=generator) - 1)
+        return (groups + error).reshape(one.shape)
+
+    matrices = {name for name, one in model[0].items() if one.ndim == 2 and name.startswith("h.")}
+    return {name: rounded(one) if name in matrices else one for name, one in model[0].items()}, model[1]

@@ -11,6 +11,7 @@ import numpy as np
 from docs.calibration.rows import Row, rows
 from headspan.subspaces.nulls import rotated_trace_log_tail
 
+COVERS = {"affinity": ("composition_score_p",)}
 D, RANK = 192, 16
 """The shape of a head of GPT-2 small, a quarter as wide."""
 LEVELS = (0.05, 0.01, 0.001, 0.0001)

@@ -7,6 +7,7 @@ import numpy as np
 from docs.calibration.rows import Row, rows
 from headspan.statistics import direction_test
 
+COVERS = {"affinity": ("projection_kernel_direction_p", "composition_score_direction_p")}
 HEADS = 4
 
 

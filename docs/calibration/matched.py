@@ -14,6 +14,7 @@ import numpy as np
 from docs.calibration.rows import Row, rows
 from headspan.statistics import matched_test
 
+COVERS: dict[str, tuple[str, ...]] = {}
 PERMUTATIONS = 1999
 LAYERS, HEADS, D, P, LOWEST = 6, 8, 48, 6, 7
 LAYER = np.repeat(np.arange(LAYERS), HEADS)

@@ -13,9 +13,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import headspan
+from docs.calibration.models import (
+    D_MLP,
+    N_HEADS,
+    N_POSITIONS,
+    N_TOKENS,
+    D,
+    Matrix,
+    Weights,
+    anisotropic,
+    decaying,
+    generator_of,
+    gpt2,
+    normal,
+)
 from docs.calibration.rows import LEVELS, Row, wilson
 from headspan.lenses.positions.overlap import (
     angle_variables,
@@ -25,8 +38,7 @@ from headspan.lenses.positions.overlap import (
 )
 from headspan.lenses.positions.spectra import RankRule, Variables, table_spectra
 
-D, WIDTH, N_HEADS, N_POSITIONS, N_TOKENS, D_MLP = 64, 24, 4, 48, 160, 96
-K, TABLES_EACH = 8, 20
+WIDTH, K, TABLES_EACH = 24, 8, 20
 TABLE_TESTS = ("capture_p", "decile_mass_p", "table_corner_p", "top_kernel_p", "mean_cosine_p", "mean_capture_p")
 TESTS = (
     *TABLE_TESTS,
@@ -35,10 +47,7 @@ TESTS = (
     *("sparsity_participation_p", "sparsity_coordinates_90_p", "sparsity_gini_p", "coordinate_energy_p"),
     *("wave_r2_p", "wave_concentration_p"),
 )
-Matrix = Callable[[int, int], Tensor]
-"""A random matrix [rows, columns] whose columns are directions of the stream."""
-Weights = tuple[dict[str, Tensor], dict[str, Any]]
-"""Tensors by name, and a config."""
+COVERS = {"positions": (*TESTS, *(f"head_alignment_{role}_p" for role in "QKVO"))}
 
 
 def rates(seed: int, draws: int = 25) -> list[Row]:
@@ -54,14 +63,14 @@ def rates(seed: int, draws: int = 25) -> list[Row]:
     for place, (null, (models, matrices)) in enumerate(MODELS.items()):
         p_values: dict[str, list[np.ndarray]] = {}
         for draw in range(draws):
-            model = models(_generator(seed, place, draw))
+            model = models(generator_of(seed, place, draw))
             result = headspan.positions(model, samples=2, seed=draw, progress=False).dataset()
             _collect(p_values, {str(name): (one.dims, one.values) for name, one in result.data_vars.items()})
         if matrices is not None:
             for name in TABLE_TESTS:
                 p_values.pop(name)
             for draw in range(TABLES_EACH * draws):
-                _collect(p_values, _two_tables(matrices(_generator(seed, place, draw, 1))))
+                _collect(p_values, _two_tables(matrices(generator_of(seed, place, draw, 1))))
         for name in TESTS:
             found += [_row(name.removesuffix("_p"), null, level, p_values[name]) for level in LEVELS]
     return found
@@ -107,27 +116,6 @@ def _row(test: str, null: str, level: float, by_model: list[np.ndarray]) -> Row:
     }
 
 
-def normal(draw: torch.Generator) -> Matrix:
-    """Independent normal entries."""
-    return lambda n, d: torch.randn(n, d, generator=draw, dtype=torch.float64)
-
-
-def anisotropic(draw: torch.Generator) -> Matrix:
-    """Coordinates whose standard deviations differ by a factor of about two, alike in all tables and matrices."""
-    scale = torch.exp(0.35 * torch.randn(D, generator=draw, dtype=torch.float64))
-    return lambda n, d: torch.randn(n, d, generator=draw, dtype=torch.float64) * scale
-
-
-def decaying(draw: torch.Generator) -> Matrix:
-    """Singular values 1/sqrt(i), with uniformly random directions."""
-
-    def matrix(n: int, d: int) -> Tensor:
-        U, _, Vh = torch.linalg.svd(torch.randn(n, d, generator=draw, dtype=torch.float64), full_matrices=False)
-        return U * torch.arange(1, min(n, d) + 1) ** -0.5 @ Vh
-
-    return matrix
-
-
 def factorized(draw: torch.Generator) -> Weights:
     """An ELECTRA of independent normal entries, whose tables one narrow matrix widens."""
     entries, layer, zeros, ones = normal(draw), "encoder.layer.0.", torch.zeros, torch.ones
@@ -151,36 +139,10 @@ def factorized(draw: torch.Generator) -> Weights:
     return tensors, config | {"max_position_embeddings": N_POSITIONS, "type_vocab_size": 2}
 
 
-def _generator(*seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
-
-
-def _gpt2(matrix: Matrix) -> Weights:
-    """A GPT-2 of one layer, all of whose matrices and tables are drawn by `matrix`, rows in the stream."""
-    zeros, ones = torch.zeros, torch.ones
-    tensors = {
-        "wte.weight": matrix(N_TOKENS, D),
-        "wpe.weight": matrix(N_POSITIONS, D),
-        # Directions of the stream are rows of what reads it and columns of what writes it.
-        "h.0.attn.c_attn.weight": torch.cat([matrix(D, D).T for _ in range(3)], dim=1),
-        "h.0.attn.c_attn.bias": zeros(3 * D),
-        "h.0.attn.c_proj.weight": matrix(D, D),
-        "h.0.attn.c_proj.bias": zeros(D),
-        "h.0.mlp.c_fc.weight": matrix(D_MLP, D).T,
-        "h.0.mlp.c_fc.bias": zeros(D_MLP),
-        "h.0.mlp.c_proj.weight": matrix(D_MLP, D),
-        "h.0.mlp.c_proj.bias": zeros(D),
-    }
-    for name in ("h.0.ln_1", "h.0.ln_2", "ln_f"):
-        tensors |= {f"{name}.weight": ones(D), f"{name}.bias": zeros(D)}
-    config = {"model_type": "gpt2", "n_embd": D, "n_head": N_HEADS, "n_layer": 1, "n_inner": D_MLP}
-    return tensors, config | {"vocab_size": N_TOKENS, "n_positions": N_POSITIONS}
-
-
 MODELS: dict[str, tuple[Callable[[torch.Generator], Weights], Callable[[torch.Generator], Matrix] | None]] = {
-    "own null": (lambda draw: _gpt2(normal(draw)), normal),
-    "anisotropic": (lambda draw: _gpt2(anisotropic(draw)), anisotropic),
-    "decaying spectra": (lambda draw: _gpt2(decaying(draw)), decaying),
+    "own null": (lambda draw: gpt2(normal(draw)), normal),
+    "anisotropic": (lambda draw: gpt2(anisotropic(draw)), anisotropic),
+    "decaying spectra": (lambda draw: gpt2(decaying(draw)), decaying),
     "factorized tables": (factorized, None),
 }
 """What draws a model of each kind and, where tables have full width, what draws one table."""

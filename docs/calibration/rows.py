@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypedDict
 
 import numpy as np
@@ -37,3 +38,18 @@ def rows(test: str, null: str, p: np.ndarray, levels: tuple[float, ...] = LEVELS
         low, high = wilson(hits / n, n)
         found.append(Row(test=test, null=null, level=level, rate=hits / n, low=low, high=high, n=n))
     return found
+
+
+def pooled_rows(lens: str, null: str, p: dict[str, list[np.ndarray]]) -> list[Row]:
+    """Rows of a lens's p-values, each named by its variable, over all models; what is undefined is no test."""
+    found: list[Row] = []
+    for name, parts in p.items():
+        values = np.concatenate(parts)
+        known = values[~np.isnan(values)]
+        found += rows(_test_name(lens, name), null, known) if known.size else []
+    return found
+
+
+def _test_name(lens: str, variable: str) -> str:
+    """`vocabulary`, `top_mass_p` as the page says it: vocabulary top_mass."""
+    return f"{lens} {re.sub(r'_p(?![a-z])', '', variable)}".strip()

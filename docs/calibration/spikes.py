@@ -8,6 +8,7 @@ from docs.calibration.rows import Row, rows
 from headspan.lenses.spectra.law import bulk_scale, law_of, spike_log_p
 from headspan.statistics import random_product_singular_values, random_singular_values
 
+COVERS = {"spectra": ("largest_p", "leading_p")}
 SHAPES = ((8, 8, None), (16, 16, None), (64, 16, None), (64, 64, None), (16, 16, 16), (64, 64, 16))
 """m, n and, for a product, the inner side."""
 

@@ -12,6 +12,7 @@ from headspan.runtime.prompt import Prompt
 from headspan.statistics import mantel
 from headspan.sweeps.course.wiring import tail_q
 
+COVERS = {"validate": ("spearman_p", "mean_spearman_p"), "attention": ("within_p",)}
 MEMBERS, PERMUTATIONS = 12, 999
 TOKENS, N_SHOTS, N_HEADS = 120, 6, 4
 

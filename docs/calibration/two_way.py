@@ -15,6 +15,12 @@ from docs.calibration.rows import Row, rows
 from headspan.statistics import reverse_order_p_values, two_way
 from headspan.subspaces.nulls import upper_tail
 
+COVERS = {
+    "affinity": ("projection_kernel_p", "composition_score_p"),
+    "channels": ("projection_kernel_p", "composition_score_p"),
+    "compare": ("kernel_before_q", "kernel_after_q"),
+}
+"""p-values by lens that this topic is about; scores of one pair and edges of two checkpoints are those of affinity."""
 LAYERS, HEADS, D_MODEL, D_HEAD = 8, 8, 128, 16
 PLACES = np.repeat(np.arange(LAYERS), HEADS)
 FORWARD = PLACES[:, None] < PLACES

@@ -15,6 +15,7 @@ from docs.calibration.rows import Row, rows
 from headspan.lenses.validate.contrast import contrasts, rankings
 from headspan.lenses.validate.selection import SCORES
 
+COVERS = {"validate": ("ratio_p", "ratio_untrained_p", "spearman_p", "spearman_untrained_p")}
 PERMUTATIONS = 999
 LAYERS, HEADS = 3, 6
 TESTS = {"validate: strong over weak pairs": "ratio", "validate: rank correlation with effects": "spearman"}

@@ -14,6 +14,7 @@ from docs.calibration.two_way import D_HEAD, D_MODEL, NULLS, PLACES
 from headspan.statistics.peers import peers
 from headspan.subspaces.nulls import rotated_trace_log_tail
 
+COVERS = {"wiring": ("share_p",)}
 MATRIX_ROWS, MATRICES = 512, 4
 USED = ("own null", "decaying spectra", "anisotropic, by layer", "anisotropy grows with depth", "strong hubs")
 

@@ -19,8 +19,16 @@ SHORT = {"null": "expected", "z": "z", "p": "p", "q": "q"}
 
 def nodes_of(data: xr.DataTree) -> dict[str, xr.Dataset]:
     """Every node of a tree that holds variables, by path without the leading slash; the root is ""."""
-    found = {node.path.strip("/"): node.to_dataset(inherit=False) for node in data.subtree}
+    found = {node.path.strip("/"): _with_labels(node) for node in data.subtree}
     return {name: dataset for name, dataset in found.items() if dataset.data_vars}
+
+
+def _with_labels(node: xr.DataTree) -> xr.Dataset:
+    """A node by itself: labels of its axes that it shares with the root, which the tree keeps once, are its own."""
+    own = node.to_dataset(inherit=False)
+    return own.assign_coords(
+        {dim: node.coords[dim] for dim in own.dims if dim not in own.coords and dim in node.coords}
+    )
 
 
 def table(schema: Schema, data: xr.DataTree, spec: Table, null: str | None = None) -> pd.DataFrame:

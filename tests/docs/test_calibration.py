@@ -8,13 +8,36 @@ from pkgutil import iter_modules
 import pytest
 
 import docs.calibration
-from docs.make_calibration import DRAWS, PAGE
+from docs.make_calibration import DRAWS, PAGE, sections
+from headspan.lenses.catalog import lenses
 
-TOPICS = {module.name for module in iter_modules(docs.calibration.__path__)} - {"rows"}
+TOPICS = {module.name for module in iter_modules(docs.calibration.__path__)} - {"rows", "models"}
 
 
 def test_the_page_is_made_of_every_topic() -> None:
     assert set(DRAWS) == TOPICS
+    assert list(sections(PAGE.read_text())) == list(DRAWS)
+
+
+def declared_p_values(lens: str) -> set[str]:
+    """p-values that a lens's schema declares, and q-values that stand without theirs."""
+    nodes = lenses()[lens].schema.nodes.values()
+    names = {one.name for variables in nodes for variable in variables for one in variable.family()}
+    p = {name for name in names if name.endswith("_p") and not name.endswith("_log_p")}
+    return p | {name for name in names if name.endswith("_q") and f"{name.removesuffix('_q')}_p" not in p}
+
+
+@pytest.mark.parametrize("lens", sorted(lenses()))
+def test_every_p_value_of_a_lens_has_a_topic_that_measures_it(lens: str) -> None:
+    covered = {name for topic in TOPICS for name in import_module(f"docs.calibration.{topic}").COVERS.get(lens, ())}
+    assert declared_p_values(lens) - covered == set()
+
+
+def test_no_topic_claims_a_p_value_that_is_gone() -> None:
+    for topic in TOPICS:
+        for lens, names in import_module(f"docs.calibration.{topic}").COVERS.items():
+            told = {name for name in names if name != "head_alignment_p"}
+            assert told - declared_p_values(lens) == set(), topic
 
 
 def test_the_page_shows_an_own_null_of_every_test_within_twice_its_level() -> None:

@@ -32,6 +32,15 @@ LLAMA_3 = {
 }
 
 
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0, 1.25, 1.5, 2.0],
+    "long_factor": [1.0, 2.0, 3.0, 4.5],
+}
+
+
 def _case(name: str, **changes: Any) -> Case:
     case = next(case for case in CASES if case.name == name)
     return Case(case.name, case.model_type, {**case.settings, **changes}, case.kind)
@@ -51,6 +60,7 @@ GGUF_CASES: dict[str, tuple[str, Case]] = {
     "mistral": ("llama", _case("mistral", sliding_window=None)),
     "mixtral": ("llama", _case("mixtral", sliding_window=None, intermediate_size=32)),
     "qwen2": ("qwen2", _case("qwen2", **WIDE)),
+    "qwen2, yarn": ("qwen2", _case("qwen2", **WIDE, max_position_embeddings=64, rope_parameters=YARN)),
     "qwen2moe": ("qwen2moe", _case("qwen2_moe")),
     "qwen3": ("qwen3", _case("qwen3")),
     "qwen3moe": ("qwen3moe", _case("qwen3_moe", norm_topk_prob=True)),
@@ -59,6 +69,16 @@ GGUF_CASES: dict[str, tuple[str, Case]] = {
     "gemma3": ("gemma3", _case("gemma3_text", query_pre_attn_scalar=8, num_hidden_layers=7, sliding_window_pattern=6)),
     "phi2": ("phi2", _case("phi", num_key_value_heads=4)),
     "phi3": ("phi3", _case("phi3", **WIDE)),
+    "phi3, longrope": (
+        "phi3",
+        _case(
+            "phi3",
+            **WIDE,
+            max_position_embeddings=64,
+            original_max_position_embeddings=16,
+            rope_parameters=LONGROPE,
+        ),
+    ),
     "starcoder2": ("starcoder2", _case("starcoder2")),
     "olmo": ("olmo", _case("olmo")),
     "olmo2": ("olmo2", _case("olmo2")),
@@ -71,6 +91,16 @@ GGUF_CASES: dict[str, tuple[str, Case]] = {
     "deepseek2, version 2": ("deepseek2", _case("deepseek_v2", **EVEN)),
     "deepseek2, whole queries": ("deepseek2", _case("deepseek_v2-whole-queries", attention_bias=False, **EVEN)),
     "deepseek2, version 3": ("deepseek2", _case("deepseek_v3", attention_bias=False, n_group=1, topk_group=1)),
+    "deepseek2, whole kv_b": ("deepseek2", _case("deepseek_v2", **EVEN, whole_kv_b=True)),
+    "deepseek2, yarn": (
+        "deepseek2",
+        _case(
+            "deepseek_v2",
+            **EVEN,
+            max_position_embeddings=64,
+            rope_parameters={**YARN, "mscale": 0.7, "mscale_all_dim": 0.7},
+        ),
+    ),
     "gpt2": ("gpt2", _case("gpt2")),
     "starcoder": ("starcoder", _case("gpt_bigcode")),
     "gptneox": ("gptneox", _case("gpt_neox")),
@@ -123,7 +153,7 @@ def _converted(arch: str, config: Any, name: str, W: np.ndarray) -> Arrays:
     elif "query_key_value" in name:
         kv = (config.num_kv_heads if config.new_decoder_architecture else 1) if arch == "falcon" else heads
         W = sorted_by_role(W, heads, kv)
-    if arch == "deepseek2" and name.endswith("kv_b_proj.weight"):
+    if arch == "deepseek2" and name.endswith("kv_b_proj.weight") and not hasattr(config, "whole_kv_b"):
         both = W.reshape(heads, config.qk_nope_head_dim + config.v_head_dim, -1)
         k, v = both[:, : config.qk_nope_head_dim].swapaxes(1, 2), both[:, config.qk_nope_head_dim :]
         return {name.replace("kv_b", "k_b"): k, name.replace("kv_b", "v_b"): v}
@@ -197,6 +227,10 @@ def write_gguf(
             writer.add_tensor(names[name], gguf.quants.quantize(W, kind), raw_dtype=kind)
     if arch == "llama" and (config.rope_parameters or {}).get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", rope_divisors(config))
+    if (getattr(config, "rope_parameters", None) or {}).get("rope_type") == "longrope":
+        for part in ("long", "short"):
+            factors = np.array(config.rope_parameters[f"{part}_factor"], dtype=np.float32)
+            writer.add_tensor(f"rope_factors_{part}.weight", factors)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -232,7 +266,8 @@ def write_settings(writer: gguf.GGUFWriter, arch: str, config: Any) -> None:
     if (arch == "falcon" and not config.new_decoder_architecture) or arch == "starcoder":
         writer.add_head_count_kv(1)
     elif arch != "t5" and getattr(config, kv, None):
-        writer.add_head_count_kv(1 if arch == "deepseek2" else getattr(config, kv))
+        absorbed = arch == "deepseek2" and not hasattr(config, "whole_kv_b")
+        writer.add_head_count_kv(1 if absorbed else getattr(config, kv))
     for field in ("layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"):
         if hasattr(config, field):
             writer.add_layer_norm_eps(getattr(config, field))
@@ -245,6 +280,14 @@ def write_settings(writer: gguf.GGUFWriter, arch: str, config: Any) -> None:
     if rope.get("rope_type") == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
+    if rope.get("rope_type") == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        if "mscale_all_dim" in rope:
+            writer.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
+    if rope.get("rope_type") == "longrope":
+        writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
     d_head = width // heads
     if rope.get("partial_rotary_factor"):
         writer.add_rope_dimension_count(int(d_head * rope["partial_rotary_factor"]))
@@ -289,10 +332,15 @@ def _write_others(writer: gguf.GGUFWriter, arch: str, config: Any) -> None:
     if arch == "gpt-oss":
         writer.add_expert_feed_forward_length(config.intermediate_size)
     if arch == "deepseek2":
-        writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim)
-        writer.add_value_length(config.kv_lora_rank)
-        writer.add_key_length_mla(config.qk_nope_head_dim + config.qk_rope_head_dim)
-        writer.add_value_length_mla(config.v_head_dim)
+        key, value = config.qk_nope_head_dim + config.qk_rope_head_dim, config.v_head_dim
+        if hasattr(config, "whole_kv_b"):  # files of before 2025
+            writer.add_key_length(key)
+            writer.add_value_length(value)
+        else:
+            writer.add_key_length(config.kv_lora_rank + config.qk_rope_head_dim)
+            writer.add_value_length(config.kv_lora_rank)
+            writer.add_key_length_mla(key)
+            writer.add_value_length_mla(value)
         writer.add_kv_lora_rank(config.kv_lora_rank)
         writer.add_rope_dimension_count(config.qk_rope_head_dim)
         writer.add_leading_dense_block_count(config.first_k_dense_replace)

@@ -218,6 +218,43 @@ def test_a_text_begins_as_the_metadata_say(kind: str, stated: bool | None, begin
     assert (prompt.ids[0] == 1) is begins
 
 
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "cafe", "##s", "##ed", "##h", ",", "the", "face"]
+
+
+@pytest.mark.parametrize("pieces", [PIECES, [*PIECES, "Face"]], ids=["lowered", "with capitals"])
+@pytest.mark.parametrize("named", ["bos and eos", "cls and separator"])
+def test_word_pieces_are_those_of_bert(pieces: list[str], named: str, tmp_path: Path) -> None:
+    """Pieces as llama.cpp's converter writes them, read as `transformers`' own BERT tokenizer reads the originals."""
+    path, vocabulary = tmp_path / "model.gguf", tmp_path / "original" / "vocab.txt"
+    vocabulary.parent.mkdir()
+    pieces = [*pieces, *(f"[unused{number}]" for number in range(model("bert").config.vocab_size - len(pieces)))]
+    vocabulary.write_text("\n".join(pieces), encoding="utf-8")
+
+    def phantom(piece: str) -> str:
+        if piece.startswith("[") and piece.endswith("]"):
+            return piece
+        return piece[2:] if piece.startswith("##") else "\u2581" + piece
+
+    def add(writer: gguf.GGUFWriter) -> None:
+        writer.add_tokenizer_model("bert")
+        writer.add_token_list([phantom(piece) for piece in pieces])
+        writer.add_unk_token_id(1)
+        writer.add_pad_token_id(0)
+        if named == "bos and eos":
+            writer.add_bos_token_id(2)
+            writer.add_eos_token_id(3)
+        else:
+            writer.add_uint32("tokenizer.ggml.cls_token_id", 2)
+            writer.add_sep_token_id(3)
+
+    write_gguf(path, "bert", model("bert"), also=add)
+    running = open_runnable(path)
+    assert running.tokenizer_problem == ""
+    theirs = transformers.BertTokenizer(vocab=str(vocabulary), do_lower_case="Face" not in pieces)
+    for text in ("Cafés, faced the face", "the Face", "the a b caf\u00e9 zzz"):
+        assert list(encoded(running, text).ids) == theirs(text)["input_ids"], text
+
+
 def test_opening_loads_neither_torch_nor_gguf(folder: Path) -> None:
     path = written("llama", folder, gguf.GGMLQuantizationType.Q8_0)
     program = (

@@ -332,3 +332,54 @@ def test_the_default_prompt_is_a_story_or_random_tokens_twice(stories: Path) -> 
     assert "Lily" in [str(text) for text in told["query_text"].values]
     drawn = headspan.attention("demo", permutations=0)["token_id"].values
     assert drawn.tolist()[:32] == drawn.tolist()[32:]
+
+
+# Batches
+
+
+PROMPTS = ["abcabcabc", "hello hello", "abab"]
+
+
+@pytest.fixture(scope="module")
+def batch() -> Result:
+    return headspan.attention("demo", PROMPTS, permutations=0)
+
+
+def test_a_batch_holds_what_every_prompt_gives_by_itself(batch: Result) -> None:
+    for place, prompt in enumerate(PROMPTS):
+        alone = headspan.attention("demo", prompt, permutations=0)
+        for name in ("relative_entropy", "previous_mass", "write_share", "mean_cosine"):
+            np.testing.assert_array_equal(batch["batch"][name].sel(prompt=place).values, alone[name].values)
+        assert batch.table("prompts")["prompt_text"][place] == prompt
+    first = headspan.attention("demo", PROMPTS[0], permutations=0)
+    np.testing.assert_array_equal(batch["pattern"], first["pattern"])
+    assert "batch" not in first
+
+
+def test_a_batch_tells_mean_and_spread_of_every_head(batch: Result, tmp_path: Path) -> None:
+    values = batch["batch"].previous_mass.transpose("prompt", "head").values
+    row = batch.table("batch").set_index("head").loc["L0H3"]
+    assert row["previous_mass_mean"] == pytest.approx(values[:, 3].mean())
+    assert row["previous_mass_sd"] == pytest.approx(values[:, 3].std(ddof=1))
+    batch.save(tmp_path / "batch.nc")
+    again = headspan.load(tmp_path / "batch.nc")
+    assert float(again["batch"].previous_mass_mean.sel(head="L0H3")) == row["previous_mass_mean"]
+
+
+def test_the_order_of_heads_over_prompts_is_told_for_a_batch_only(batch: Result) -> None:
+    ranks = [stats.rankdata(row) for row in batch["batch"].relative_entropy.transpose("prompt", "head").values]
+    pairs = [np.corrcoef(ranks[i], ranks[j])[0, 1] for i, j in ((0, 1), (0, 2), (1, 2))]
+    told = [finding for finding in batch.findings if "two prompts" in finding.statement]
+    assert [finding.value for finding in told] == [pytest.approx(np.mean(pairs))]
+    alone = headspan.attention("demo", PROMPTS[0], permutations=0)
+    assert not any("two prompts" in finding.statement for finding in alone.findings)
+
+
+def test_token_ids_of_several_prompts_are_a_batch_and_of_one_a_prompt() -> None:
+    assert "batch" not in headspan.attention("demo", [1, 2, 3], permutations=0)
+    found = headspan.attention("demo", [[1, 2, 3], [4, 5, 6, 7]], permutations=0)
+    assert found["batch"].n_tokens.values.tolist() == [3, 4]
+    with pytest.raises(ArgumentError, match="the prompt is empty"):
+        headspan.attention("demo", ["abc", ""], permutations=0)
+    with pytest.raises(ArgumentError, match="each a text or a list of token ids"):
+        headspan.attention("demo", ["abc", 4.5], permutations=0)  # type: ignore[list-item]

@@ -305,6 +305,17 @@ def test_a_few_shot_prompt_beyond_the_context_is_refused() -> None:
         headspan.attention(running(), few_shot=pairs, shots=3)
 
 
+def test_several_tables_of_pairs_are_a_batch(story_teller: RunnableModel, tmp_path: Path) -> None:
+    other = CSV.replace("dog", "cat").replace("sun", "moon")
+    options = {"shots": 2, "permutations": 0, "length": 2}
+    found = headspan.attention(story_teller, few_shot=[CSV, other], **options)  # type: ignore[arg-type]
+    alone = headspan.attention(story_teller, few_shot=other, **options)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found["batch"].within.sel(prompt=1).values, alone["within"].values)
+    assert found["batch"].within_p.dims == (*alone["within_p"].dims, "prompt")
+    with pytest.raises(ArgumentError, match="few_shot is an empty list"):
+        headspan.attention(story_teller, few_shot=[])
+
+
 # Preamble, bundled pairs, clues by number of shots
 
 

@@ -85,9 +85,9 @@ def test_one_layer_scaled_is_a_softmax_at_another_temperature() -> None:
     plain = forward(model, prompt.tokens)
     with intervened(model, ScaledLogits(0.5, tuple(f"L0H{head}" for head in range(3)))):
         changed = forward(model, prompt.tokens)
-    logs = full_logs(plain, 0)
+    logs = full_logs(plain.runs[0])
     expected = torch.where(torch.isneginf(logs), logs, logs / 4).log_softmax(-1)
-    torch.testing.assert_close(full_logs(changed, 0), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(full_logs(changed.runs[0]), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_stories_flatten_and_sharpen_as_theory_has_it(told: xr.Dataset) -> None:

@@ -66,7 +66,7 @@ def test_divergences_of_patterns_are_those_of_scipy() -> None:
 
     run = forward(runnable(BY_NAME["gpt2"]), TOKENS)
     ours = pattern_divergences(run, 1)
-    rows = full_logs(run, 1).exp().numpy()[:, :, 1:]
+    rows = full_logs(run.runs[1]).exp().numpy()[:, :, 1:]
     theirs = (jensenshannon(rows[:, 0], rows[:, 2], axis=-1) ** 2).mean()
     assert float(ours[0, 2]) == pytest.approx(float(theirs), rel=1e-6)
     assert torch.equal(ours, ours.T)

@@ -168,13 +168,15 @@ def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def chosen_prompt(prompt: str | None, prompt_file: Path | None, tokens: str | None) -> str | list[int] | None:
-    """The prompt of the one source that was given, as text or token ids; None where none was."""
-    given = [source for source in (prompt, prompt_file, tokens) if source is not None]
+def chosen_prompt(
+    prompt: str | list[str] | None, prompt_file: Path | None, tokens: str | None
+) -> str | list[str] | list[int] | None:
+    """The prompt of the one source that was given, as text, texts of a batch or token ids; None where none was."""
+    given = [source for source in (prompt or None, prompt_file, tokens) if source is not None]
     if len(given) > 1:
         raise ArgumentError("--prompt, --prompt-file and --tokens are three ways to say the same; give one of them")
     if tokens is not None:
         from headspan.runtime import token_ids
 
         return list(token_ids(tokens))
-    return prompt if prompt_file is None else file_text(prompt_file)
+    return prompt or None if prompt_file is None else file_text(prompt_file)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,15 @@ def read_pairs(source: str | Path | Sequence[Pair]) -> tuple[Pair, ...]:
     if isinstance(source, str) and "\n" in source:
         return _pairs(source, "few_shot")
     return _pairs(file_text(Path(source)), str(source))
+
+
+def pair_lists(given: Any) -> list[tuple[Pair, ...]]:
+    """The pairs of every few-shot prompt of a batch; of one where a single table was given."""
+    if isinstance(given, str | Path) or (len(given) and isinstance(given[0], Pair)):
+        return [read_pairs(given)]
+    if not len(given):
+        raise ArgumentError("few_shot is an empty list; give one CSV file of word;clue pairs at least")
+    return [read_pairs(each) for each in given]
 
 
 def _pairs(text: str, name: str) -> tuple[Pair, ...]:

@@ -116,12 +116,17 @@ class Forward:
         """-log p of every token after the first, in nats; log(vocabulary) for a uniform guess. Causal models only."""
         if self.logits is None or not self.model.causal:
             raise UnsupportedModel("a loss needs a causal model with a language-model head")
-        logs = torch.log_softmax(self.logits[:, :-1], dim=-1)
-        return -logs.gather(-1, self.tokens[:, 1:, None]).squeeze(-1)
+        return token_losses(self.logits, self.tokens)
 
     def loss(self) -> float:
         """Mean of `token_losses`; its exponential is the perplexity."""
         return float(self.token_losses().double().mean())
+
+
+def token_losses(logits: Float[Tensor, "batch position token"], tokens: Int[Tensor, "batch position"]) -> Tensor:
+    """-log p of every token after the first, in nats: [batch, position - 1]."""
+    logs = torch.log_softmax(logits[:, :-1], dim=-1)
+    return -logs.gather(-1, tokens[:, 1:, None]).squeeze(-1)
 
 
 def output_matrices(model: RunnableModel, layer: int) -> Float[Tensor, "head d_value d_model"]:
@@ -150,9 +155,9 @@ def forward(model: RunnableModel, tokens: Int[Tensor, "batch position"], scores:
         Patterns and scores of every layer and head, what was read and mixed, states and logits.
     """
     placed = tokens.to(model.device)
-    recorder = _Recorder(model, scores)
+    recorder = Recorder(model, scores, model.layers)
     with recorder.attach():
-        output = model.module(input_ids=placed, output_hidden_states=True, **_no_cache(model))
+        output = model.module(input_ids=placed, output_hidden_states=True, **without_cache(model))
     runs = recorder.runs(tokens.shape[0])
     *entering, final = output.hidden_states
     if len(entering) != model.depth:
@@ -160,7 +165,8 @@ def forward(model: RunnableModel, tokens: Int[Tensor, "batch position"], scores:
     return Forward(model, placed, runs, torch.stack(entering, dim=1), final, getattr(output, "logits", None))
 
 
-def _no_cache(model: RunnableModel) -> dict[str, Any]:
+def without_cache(model: RunnableModel) -> dict[str, Any]:
+    """The argument that keeps a run from filling a cache, for modules that know it."""
     return {"use_cache": False} if hasattr(model.module.config, "use_cache") and model.causal else {}
 
 
@@ -185,12 +191,20 @@ class SoftmaxWatch(TorchFunctionMode):
         return result
 
 
+class RunEnds(Exception):
+    """Ends a run where the attention that was asked for reaches its output matrix; never seen by a caller."""
+
+
 @dataclass(eq=False)
-class _Recorder:
-    """Hooks that note what every attention of a run does."""
+class Recorder:
+    """Hooks that note what the attentions of a run do."""
 
     model: RunnableModel
     keep_scores: bool
+    layers: tuple[int, ...]
+    """Those that are watched."""
+    stops: bool = False
+    """Whether the first of them ends the run, by `RunEnds`."""
     notes: list[tuple[int, dict[str, Tensor]]] = field(default_factory=list)
     """The layer of each attention that ran, and what was seen of it."""
     watch: SoftmaxWatch = field(default_factory=SoftmaxWatch)
@@ -198,7 +212,7 @@ class _Recorder:
     @contextmanager
     def attach(self) -> Iterator[None]:
         hooks = []
-        for layer in self.model.layers:
+        for layer in self.layers:
             attention = self.model.attention(layer)
             hooks += [
                 attention.register_forward_pre_hook(self._opening(layer), with_kwargs=True),
@@ -215,8 +229,9 @@ class _Recorder:
 
     def runs(self, batch: int) -> tuple[AttentionRun, ...]:
         """Every attention, checked to have been seen whole; scores and patterns with an axis of heads."""
-        if len(self.notes) != self.model.depth:
-            raise UnsupportedModel(f"{self.model.depth} attentions were expected to run, {len(self.notes)} did")
+        expected = 1 if self.stops else len(self.layers) * self.model.stack.repeats
+        if len(self.notes) != expected:
+            raise UnsupportedModel(f"{expected} attentions were expected to run, {len(self.notes)} did")
         n_heads, sinks = self.model.n_heads, self.model.stack.sinks is not None
         runs = []
         for place, (layer, note) in enumerate(self.notes):
@@ -256,6 +271,8 @@ class _Recorder:
         def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
             if self.notes:
                 self.notes[-1][1].setdefault(name, args[0])
+            if self.stops and name == "mixed":
+                raise RunEnds
 
         return hook
 
@@ -272,9 +289,9 @@ def _by_head(scores: Tensor, batch: int, n_heads: int) -> Tensor:
 Logs = Float[Tensor, "batch head query key"]
 
 
-def full_logs(run: Forward, place: int) -> Logs:
+def full_logs(run: AttentionRun) -> Logs:
     """Log-probabilities of one attention, with the column of its sinks where it has any: rows sum to 1."""
-    scores = run.runs[place].scores
+    scores = run.scores
     if scores is None:
         raise HeadspanError("exact divergences need a run that kept its scores; run forward(..., scores=True)")
     logs = torch.log_softmax(scores.double(), dim=-1)

@@ -29,9 +29,9 @@ CHOICES = {"level": ("token", "word"), "pooling": ("mean", "sum"), "special": ("
 
 def attention(
     model: Any,
-    prompt: str | Sequence[int] | None = None,
+    prompt: str | Sequence[int] | Sequence[str | Sequence[int]] | None = None,
     *,
-    few_shot: str | Path | None = None,
+    few_shot: str | Path | Sequence[str | Path] | None = None,
     shots: int = 3,
     targets: str | Sequence[str] = (),
     template: str | None = None,
@@ -56,9 +56,10 @@ def attention(
         Anything `headspan.open` takes, or what it returned; it needs `transformers` to run.
     prompt
         Text, or token ids; by default the beginning of a story, or random tokens where the tokenizer cannot spell it.
+        A list of several is a batch: maps are those of the first, the node `batch` has statistics of all.
     few_shot
         In place of a prompt: pairs of word and clue, shown as shots. The path of a CSV file with the header
-        `word;clue`, its text, or "bundled" for a list of headspan's own.
+        `word;clue`, its text, or "bundled" for a list of headspan's own; or a list of several, as a batch.
     shots, targets
         Few-shot: how many pairs to show, and which words to ask for, by default all that are not shown.
     template
@@ -89,7 +90,8 @@ def attention(
     Result
         `pattern [head, query, key]`, `mean_map` and `write_map [layer, query, key]`; `relative_entropy` and other
         statistics `[head]`, each with its value under uniform attention as `_null`; `mean_cosine`, `effective_rank` and
-        others `[layer]`; with `few_shot` also `within [head]`, `shot_map`, `written_clue [target]` and others.
+        others `[layer]`; with `few_shot` also `within [head]`, `shot_map`, `written_clue [target]` and others. Of a
+        batch also the node `batch`: the statistics as `[prompt, head]` and `[prompt, layer]`, and `_mean` and `_sd`.
 
     >>> import headspan
     >>> result = headspan.attention("demo", "abcabcabc", permutations=0)
@@ -103,9 +105,9 @@ def attention(
     if few_shot is not None:
         if prompt is not None:
             raise ArgumentError("prompt and few_shot were both given; give one of them")
-        from headspan.lenses.shots import read_pairs
+        from headspan.lenses.shots import pair_lists
 
-        options["few_shot"] = read_pairs(few_shot)
+        options["few_shot"] = pair_lists(few_shot)
     options |= {"targets": listed(targets), "words": None if words is None else listed(words)}
     return run(LENS, [model], options, opening)
 

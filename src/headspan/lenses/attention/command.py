@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headspan.command import RUN, Command, Option, Rows, cell
 
@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 SHOWN = 10
 COLUMNS = ("effective_positions", "self_mass", "previous_mass", "first_mass", "sink_mass", "write_share")
 SHOT_COLUMNS = ("head", "within", "within_null", "within_z", "within_p", "own_word", "other_word")
+BATCH_COLUMNS = ["head", *(f"{name}_{end}" for name in ("relative_entropy", "previous_mass") for end in ("mean", "sd"))]
 
 COMMAND = Command(
     "Attention maps of a running model on a prompt, with entropies and other statistics of every head.",
     RUN,
     options={
-        "few_shot": Option("A CSV file of word;clue pairs, shown as shots; or bundled, for a list of our own.", Path),
+        "prompt": Option("The text to run the model on; several times for a batch.", list[str]),
+        "few_shot": Option(
+            "A CSV file of word;clue pairs, shown as shots, or bundled for a list of our own; several for a batch.",
+            list[Path],
+        ),
         "shots": Option("Few-shot: how many pairs to show.", int),
         "targets": Option(
             "Few-shot: words to ask for, separated by commas; by default those not shown.",
@@ -41,8 +46,22 @@ COMMAND = Command(
 )
 
 
+def prepare(options: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Repeated options as a batch, single ones as they are."""
+    for name in ("prompt", "few_shot"):
+        value = options.get(name)
+        if isinstance(value, list) and given[name]:
+            options[name] = value[0] if len(value) == 1 else value
+        elif value == []:
+            options[name] = None
+    return options
+
+
 def show(result: Result) -> Iterator[str | Rows]:
     """The heads that attend most narrowly, layers, and for a few-shot prompt its shots and clues."""
+    if "batch" in result:
+        prompts = result.table("prompts").to_dict("records")
+        yield Rows.of_records(f"{len(prompts)} prompts; maps and layers are those of the first", prompts)
     data, heads = result.dataset(), result.table()
     known = heads[heads["entropy"].notna()].sort_values("entropy", kind="stable").head(SHOWN)
     rows = [[row["head"], *(_number(row[name]) for name in COLUMNS)] for row in known.to_dict("records")]
@@ -54,6 +73,9 @@ def show(result: Result) -> Iterator[str | Rows]:
     if data.attrs["dropped"]:
         yield f"The last {data.attrs['dropped']} tokens exceeded the context and were cut."
     yield Rows.of_records("Layers", result.table("layers").to_dict("records"))
+    if "batch" in result:
+        told = result.table("batch").sort_values("relative_entropy_mean", kind="stable").head(SHOWN)[BATCH_COLUMNS]
+        yield Rows.of_records(f"All prompts, narrowest heads, {len(told)} of {len(heads)}", told.to_dict("records"))
     if "within" in data:
         best = heads.sort_values("within_z", ascending=False, kind="stable").head(SHOWN)
         columns = [name for name in SHOT_COLUMNS if best[name].notna().any()]

@@ -15,6 +15,7 @@ LENS = "attention"
 ANGLE_LEVEL = 0.05
 SHOT_LEVEL = 0.05
 SINK = 0.3
+FEWEST_HEADS = 4
 UNIFORM = "Null: uniform attention over the positions in reach."
 ONE_PROMPT = "One prompt; results on others may differ."
 
@@ -25,7 +26,28 @@ def findings(result: Result) -> list[Finding]:
     if data.attrs["n_tokens"] < 2:
         return []
     found = [*_narrow(data), *_sinks(data), *_averaging(data), *_writers(data), *_alike(data), *_angles(data)]
+    found += _batch(result.dataset("batch")) if "batch" in result else ()
     return [*found, *(_shots(data) if "within" in data else ())]
+
+
+def _batch(data: xr.Dataset) -> Iterator[Finding]:
+    """Whether the heads keep their order from prompt to prompt."""
+    values = data["relative_entropy"].transpose("prompt", "head").values
+    known = values[:, np.isfinite(values).all(0)]
+    if len(known) < 2 or known.shape[1] < FEWEST_HEADS:
+        return
+    ranks = np.argsort(np.argsort(known, axis=1), axis=1)
+    between = np.asarray(np.corrcoef(ranks))[np.triu_indices(len(known), 1)]
+    yield Finding(
+        LENS,
+        f"Over {len(known)} prompts the rank correlation of the heads' entropies between two prompts is "
+        f"{between.mean():+.2f} on average, {between.min():+.2f} at least (heads in random order: 0).",
+        value=float(between.mean()),
+        expected=0.0,
+        evidence=f"Relative entropy of {known.shape[1]} heads, every two prompts. It says how far one prompt stands "
+        "for others; untrained heads may keep their order too.",
+        weight=0.2,
+    )
 
 
 def _largest(values: xr.DataArray) -> str:

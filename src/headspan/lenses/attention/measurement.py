@@ -5,13 +5,14 @@
    attention (`maps`, `words`).
 3. States and maps by layer, and the correlation of attention with angles between states (`states`).
 4. For a few-shot prompt (`shots`) also attention within and across shots, and clues (`few_shot`).
+5. Of several prompts, all of this for the first, and statistics of all (`batch`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ import xarray as xr
 
 from headspan.errors import ArgumentError
 from headspan.lenses.attention import check_choices
+from headspan.lenses.attention.batch import Source, batch_node, prompts_of
 from headspan.lenses.attention.few_shot import clue_variables, shot_variables
 from headspan.lenses.attention.maps import (
     STATISTICS,
@@ -28,6 +30,7 @@ from headspan.lenses.attention.maps import (
     write_average,
     write_shares,
 )
+from headspan.lenses.attention.schema import SUMMARIZED
 from headspan.lenses.attention.states import (
     TOLERANCE,
     angular_correlation,
@@ -37,7 +40,7 @@ from headspan.lenses.attention.states import (
     state_statistics,
     uniform_map_rank,
 )
-from headspan.lenses.shots import TEMPLATE, Pair, ShotTokens, read_pairs, shot_text, shot_tokens, split_pairs
+from headspan.lenses.shots import TEMPLATE, Pair, ShotTokens, Split, pair_lists, shot_text, shot_tokens, split_pairs
 from headspan.lenses.words import Groups, left_out_mass, membership, pooled, shown, token_groups, word_groups
 from headspan.runtime import Forward, Prompt, RunnableModel, encoded, forward
 from headspan.runtime.prompt import default_prompt
@@ -48,8 +51,8 @@ NULL = "uniform attention over the positions in reach; angles: states dealt to p
 def measure(
     running: RunnableModel,
     *,
-    prompt: str | Sequence[int] | None = None,
-    few_shot: str | Path | Sequence[Pair] | None = None,
+    prompt: Source | Sequence[Source] | None = None,
+    few_shot: str | Path | Sequence[Pair] | Sequence[Sequence[Pair]] | None = None,
     shots: int = 3,
     targets: Sequence[str] = (),
     template: str | None = None,
@@ -64,24 +67,54 @@ def measure(
     truncate: bool = False,
     permutations: int = 200,
     seed: int = 0,
-) -> xr.Dataset:
+) -> xr.DataTree:
     """`headspan.attention` on a running model; few-shot pairs may be given as such."""
     check_choices(level=level, pooling=pooling, special=special, permutations=permutations)
     shown_as = {"level": level, "pooling": pooling, "special": special}
     tests = {"permutations": permutations, "seed": seed}
     if few_shot is None:
-        chosen = default_prompt(running) if prompt is None else encoded(running, prompt, truncate)
-        return _on_prompt(forward(running, chosen.tokens), chosen, words, shown_as, tests)
-    split = split_pairs(read_pairs(few_shot), shots, seed, targets, preamble)
+        chosen = (
+            default_prompt(running) if each is None else encoded(running, each, truncate) for each in prompts_of(prompt)
+        )
+        found = [(one, _on_prompt(forward(running, one.tokens), one, words, shown_as, tests)) for one in chosen]
+    else:
+        splits = [split_pairs(pairs, shots, seed, targets, preamble) for pairs in pair_lists(few_shot)]
+        writing = Writing(template, preamble, length, temperature, every_count)
+        found = [_on_shots(running, split, writing, words, shown_as, tests) for split in splits]
+    nodes = {"/": found[0][1], **({"/batch": batch_node(found, SUMMARIZED)} if len(found) > 1 else {})}
+    return xr.DataTree.from_dict(nodes)
+
+
+class Writing(NamedTuple):
+    """How a few-shot prompt is written, and the clues after it."""
+
+    template: str | None
+    preamble: str
+    length: int
+    temperature: float
+    every_count: bool
+
+
+def _on_shots(
+    running: RunnableModel,
+    split: Split,
+    writing: Writing,
+    words: Sequence[str] | None,
+    shown_as: dict[str, str],
+    tests: dict[str, int],
+) -> tuple[Prompt, xr.Dataset]:
+    """A few-shot prompt and everything that it has."""
+    template, preamble, length, temperature, every_count = writing
     text = shot_text(running, split.shots, split.held_out[0].word, template, preamble)
     tokens = shot_tokens(running, text)
     run = forward(running, tokens.prompt.tokens)
     found = _on_prompt(run, tokens.prompt, words, shown_as, tests)
     variables = shot_variables(run, tokens)
-    variables |= clue_variables(running, split, template, length, temperature, seed, every_count)
-    attrs = {"preamble": preamble, "shots": shots, "template": "chat" if text.chat else template or TEMPLATE}
-    attrs["boundaries"] = _boundaries(tokens, level, special)
-    return found.assign(variables).assign_attrs(attrs)
+    variables |= clue_variables(running, split, template, length, temperature, tests["seed"], every_count)
+    attrs: dict[str, Any] = {"preamble": preamble, "shots": len(split.shots)}
+    attrs |= {"template": "chat" if text.chat else template or TEMPLATE}
+    attrs["boundaries"] = _boundaries(tokens, shown_as["level"], shown_as["special"])
+    return tokens.prompt, found.assign(variables).assign_attrs(attrs)
 
 
 def _on_prompt(

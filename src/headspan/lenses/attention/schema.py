@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -105,15 +106,44 @@ SHOTS = tuple(
     )
 )
 ALL = (*MAPS, *HEADS, *LAYERS, *SHOTS)
+SUMMARIZED = (
+    *("write_share", "entropy", "relative_entropy", "effective_positions"),
+    *("self_mass", "previous_mass", "first_mass", "sink_mass", "within"),
+)
+"""Statistics of heads whose mean and standard deviation over the prompts of a batch are told."""
+
+
+def _batch() -> Iterator[Variable]:
+    """The statistics of heads and layers once more, by prompt."""
+    for one in ALL:
+        if one.dims in (("head",), ("layer",)):
+            yield replace(one, dims=("prompt", *one.dims), optional=True, card="", formula="", text="")
+        if one.name in SUMMARIZED:
+            for end, words in (("mean", "mean over prompts"), ("sd", "standard deviation over prompts")):
+                yield Variable(f"{one.name}_{end}", ("head",), f"{one.long_name}, {words}", one.range, optional=True)
+    yield Variable("n_tokens", ("prompt",), "tokens of the prompt", "at least 1")
+    yield Variable("prompt_text", ("prompt",), "beginning of the prompt", "text")
+    yield Variable("loss", ("prompt",), "mean loss of the prompt's tokens", "nats per token", optional=True)
+
 
 TESTS = {"within": "within", "embedding": "embedding_correlation", "state": "state_correlation"}
 SCHEMA = Schema(
     version=2,
-    nodes={"": ALL},
+    nodes={"": ALL, "batch": tuple(_batch())},
     tables=(
         Table("heads", "Attention of every head", like=("write_share",)),
         Table("layers", "States and mean maps by layer", like=("mean_map_rank",)),
         Table("clues", "Clues of the words asked for", like=("written_clue",)),
+        Table(
+            "prompts",
+            "Prompts of the batch",
+            like=("n_tokens",),
+            nodes="batch",
+            without=tuple(f"{one.name}_null" for one in ALL if "null" in one.derived),
+        ),
+        Table(
+            "batch", "Attention of every head, over the prompts of the batch", like=("write_share_mean",), nodes="batch"
+        ),
         Table("likelihood", "Held-out clues by number of shots", like=("log_likelihood_words",)),
     ),
     metrics=("write_share", "self_mass", "previous_mass", "first_mass", "sink_mass", "relative_entropy", "within"),

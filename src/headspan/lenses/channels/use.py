@@ -187,7 +187,7 @@ class Experiment:
         labels = [each.label for each in self.readers]
         own = [range(one.head * group, (one.head + 1) * group) if one.kv else (one.head,) for one in labels]
         heads = [head for some in own for head in some]
-        after, before = (full_logs(each, place)[:, heads, 1:] for each in (run, self.plain))
+        after, before = (full_logs(each.runs[place])[:, heads, 1:] for each in (run, self.plain))
         return float(js_rows(before, after).mean())
 
 

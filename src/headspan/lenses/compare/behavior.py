@@ -101,7 +101,7 @@ def _shift(plain: Sequence[Forward], model: RunnableModel) -> _Shift:
     for run in plain:
         other = forward(model, run.tokens)
         depth = range(len(run.runs))
-        found = torch.stack([_divergence(full_logs(run, place), full_logs(other, place)) for place in depth])
+        found = torch.stack([_divergence(full_logs(run.runs[place]), full_logs(other.runs[place])) for place in depth])
         # The first token of a causal model attends to itself, whatever the weights are.
         rows.append(found[..., 1:] if model.causal and found.shape[-1] > 1 else found)
         norms = [torch.linalg.vector_norm(state.double(), dim=-1) for state in (other.final - run.final, run.final)]

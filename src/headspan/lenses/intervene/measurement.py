@@ -124,7 +124,7 @@ def attention_measures(run: Forward, plain: Forward) -> dict[str, Float[Tensor, 
 
 def _layer(run: Forward, plain: Forward, place: int) -> dict[str, Tensor]:
     first = 1 if run.model.causal else 0
-    q, p = (full_logs(each, place)[:, :, first:].cpu() for each in (run, plain))
+    q, p = (full_logs(each.runs[place])[:, :, first:].cpu() for each in (run, plain))
     pattern = run.runs[place].pattern.double().cpu()
     entropy = row_entropy(q)
     reach = _reach(run, first)

@@ -30,8 +30,8 @@ from torch import Tensor
 from headspan.dims import HeadLabel
 from headspan.lenses.validate.contrast import OUTCOMES, additive_fit
 from headspan.lenses.validate.selection import SCORES, Block
-from headspan.runtime import Forward, RunnableModel, forward
-from headspan.runtime.forward_pass import full_logs, js_rows
+from headspan.runtime import Forward, RunnableModel
+from headspan.runtime.forward_pass import AttentionRun, full_logs, js_rows
 from headspan.runtime.interventions import head_space, intervened
 from headspan.runtime.interventions.ablation import reading_matrix
 from headspan.runtime.interventions.messages import (
@@ -41,6 +41,7 @@ from headspan.runtime.interventions.messages import (
     obstacle_to_messages,
     readable_part,
 )
+from headspan.runtime.replay import Replay
 
 Array = npt.NDArray[np.float64]
 Messages = Float[Tensor, "source batch position d_model"]
@@ -55,19 +56,20 @@ MOST_LOGITS = 50_000_000
 def causal_effects(plain: Forward, blocks: Sequence[Block], progress: Callable[[str], None]) -> pd.DataFrame:
     """One row per block, source and target: scores, how the message is read, and the effects of taking it away."""
     streams: dict[int, NormedStream] = {}
+    replay = Replay.of(plain)
     rows = []
     for number, block in enumerate(blocks):
         layer = block.targets[0].layer
         progress(f"{block.pairing}: layer {block.sources[0].layer} to layer {layer}")
         if layer not in streams:
             streams[layer] = NormedStream.of(plain, layer)
-        rows.append(_block_rows(plain, streams[layer], block).assign(block=number))
+        rows.append(_block_rows(replay, streams[layer], block).assign(block=number))
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=COLUMNS)
 
 
-def _block_rows(plain: Forward, stream: NormedStream, block: Block) -> pd.DataFrame:
-    messages = torch.stack([arriving_message(plain, stream, source) for source in block.sources])
-    columns = [_target_effects(plain, messages, block, target) for target in block.targets]
+def _block_rows(replay: Replay, stream: NormedStream, block: Block) -> pd.DataFrame:
+    messages = torch.stack([arriving_message(replay.plain, stream, source) for source in block.sources])
+    columns = [_target_effects(replay, messages, block, target) for target in block.targets]
     found: dict[str, npt.NDArray[Any]] = {
         name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]
     }
@@ -82,15 +84,15 @@ def _block_rows(plain: Forward, stream: NormedStream, block: Block) -> pd.DataFr
     )
 
 
-def _target_effects(plain: Forward, messages: Messages, block: Block, target: HeadLabel) -> dict[str, Array]:
+def _target_effects(replay: Replay, messages: Messages, block: Block, target: HeadLabel) -> dict[str, Array]:
     """Of every source for one target; effects are NaN where nothing is read of some source."""
-    model, role = plain.model, block.role
+    model, role = replay.plain.model, block.role
     read = (messages @ reading_matrix(model, role, target).to(messages)).square().sum((1, 2, 3))
     seen = readable_part(messages, head_space(model, target, role)).square().sum((1, 2, 3))
     scale = (read.max() / read).sqrt()
     pattern = loss = np.full(len(messages), math.nan)
     if bool(torch.isfinite(scale).all()):
-        pattern, loss = _effects(plain, block, target, messages * scale[:, None, None, None])
+        pattern, loss = _effects(replay, block, target, messages * scale[:, None, None, None])
     return {
         "read_share": (seen / messages.square().sum((1, 2, 3))).cpu().numpy(),
         "scale": scale.nan_to_num(math.nan, posinf=math.nan).cpu().numpy(),
@@ -100,29 +102,28 @@ def _target_effects(plain: Forward, messages: Messages, block: Block, target: He
     }
 
 
-def _effects(plain: Forward, block: Block, target: HeadLabel, removed: Messages) -> tuple[Array, Array]:
+def _effects(replay: Replay, block: Block, target: HeadLabel, removed: Messages) -> tuple[Array, Array]:
     """Change of the target's pattern and of the loss for every message that is taken away, several in one run."""
-    model = plain.model
+    plain, model = replay.plain, replay.plain.model
     width = max(1, MOST_LOGITS // (plain.tokens.numel() * model.n_tokens))
     scored = model.causal and plain.logits is not None
     patterns, losses = [], []
     for some in torch.split(removed, width):
         with intervened(model, WithoutMessage(target, block.role, some.flatten(0, 1))):
-            run = forward(model, plain.tokens.repeat(len(some), 1))
+            run, logits = replay.run(target.layer, len(some), to_the_end=scored)
         nothing = torch.full((len(some),), math.nan, dtype=torch.float64)
         patterns.append(nothing if block.role == "V" else _pattern_changes(run, plain, target))
-        means = run.token_losses().double().reshape(len(some), -1).mean(1) if scored else nothing
-        losses.append(means - plain.loss() if scored else nothing)
+        losses.append(nothing if logits is None else replay.loss_changes(logits))
     return torch.cat(patterns).cpu().numpy(), torch.cat(losses).cpu().numpy()
 
 
-def _pattern_changes(run: Forward, plain: Forward, target: HeadLabel) -> Float[Tensor, " source"]:
+def _pattern_changes(run: AttentionRun, plain: Forward, target: HeadLabel) -> Float[Tensor, " source"]:
     """Mean Jensen-Shannon divergence of the target's rows, in nats; of all its readers where it is a kv head."""
     model, place = plain.model, plain.model.layers.index(target.layer)
     group = model.n_heads // model.stack.n_kv_heads if target.kv else 1
     heads = slice(target.head * group, (target.head + 1) * group)
     first = 1 if model.causal else 0
-    after, before = (full_logs(each, place)[:, heads, first:] for each in (run, plain))
+    after, before = (full_logs(each)[:, heads, first:] for each in (run, plain.runs[place]))
     after = after.reshape(-1, *before.shape)
     return js_rows(before.expand_as(after), after).mean((1, 2, 3))
 

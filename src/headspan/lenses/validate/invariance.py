@@ -31,9 +31,10 @@ from headspan.errors import ArgumentError
 from headspan.heads import Heads
 from headspan.lenses.similarity import similarity
 from headspan.runtime import Forward, RunnableModel, forward
-from headspan.runtime.forward_pass import full_logs, js_rows
+from headspan.runtime.forward_pass import AttentionRun, full_logs, js_rows
 from headspan.runtime.interventions import Edits, head_space
 from headspan.runtime.interventions.edits import head_slice
+from headspan.runtime.replay import Replay
 
 Array = npt.NDArray[np.float64]
 Part = Literal["null", "read", "common"]
@@ -55,6 +56,7 @@ def invariances(
     probability under a common shift of the keys, in [0, 1], is rounding where positions do not turn keys.
     """
     plain = forward(model, tokens)
+    replay = Replay.of(plain)
     found = {name: np.full((len(model.layers), model.n_heads), np.nan) for name, _, _ in CONDITIONS}
     found["key_common_softmax"] = found["key_null"].copy()
     generator = torch.Generator().manual_seed(seed)
@@ -62,10 +64,10 @@ def invariances(
         progress(f"null spaces of layer {layer}")
         for name, role, part in CONDITIONS:
             added = _added(plain, place, role, part, generator)
-            run = _run_with(model, tokens, role, layer, added)
-            found[name][place] = _relative_change(run, plain, place).numpy()
+            run = _run_with(replay, role, layer, added)
+            found[name][place] = _relative_change(run, plain.runs[place]).numpy()
             if part == "common":
-                change = (run.runs[place].pattern - plain.runs[place].pattern).abs().amax((0, 2, 3))
+                change = (run.pattern - plain.runs[place].pattern).abs().amax((0, 2, 3))
                 found["key_common_softmax"][place] = change.double().cpu().numpy()
     return found
 
@@ -89,10 +91,9 @@ def _added(
     return added
 
 
-def _run_with(
-    model: RunnableModel, tokens: Tensor, role: Literal["Q", "K"], layer: int, added: list[Tensor]
-) -> Forward:
-    """A run in which every head of a role reads its input plus what is added for it."""
+def _run_with(replay: Replay, role: Literal["Q", "K"], layer: int, added: list[Tensor]) -> AttentionRun:
+    """The attention of a layer, every head of a role reading its input plus what is added for it."""
+    model = replay.plain.model
     rows, linear = model.stack.projections[role].rows, model.linear(role, layer)
 
     def hook(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
@@ -106,30 +107,29 @@ def _run_with(
     edits = Edits(model)
     try:
         edits.hooked(linear.register_forward_hook(hook))
-        return forward(model, tokens)
+        return replay.run(layer, to_the_end=False)[0]
     finally:
         edits.undo()
 
 
-def _relative_change(run: Forward, plain: Forward, place: int) -> Float[Tensor, " head"]:
-    allowed = ~torch.isneginf(full_logs(plain, place))
-    after, before = (torch.where(allowed, _scores(each, place), 0.0) for each in (run, plain))
+def _relative_change(run: AttentionRun, plain: AttentionRun) -> Float[Tensor, " head"]:
+    allowed = ~torch.isneginf(full_logs(plain))
+    after, before = (torch.where(allowed, _scores(each), 0.0) for each in (run, plain))
     sizes = [value.transpose(0, 1).flatten(1).norm(dim=1) for value in (after - before, before)]
     ratio: Tensor = sizes[0] / sizes[1]
     return ratio.cpu()
 
 
-def _scores(run: Forward, place: int) -> Float[Tensor, "batch head query key"]:
-    scores = run.runs[place].scores
-    if scores is None:
+def _scores(run: AttentionRun) -> Float[Tensor, "batch head query key"]:
+    if run.scores is None:
         raise ArgumentError("invariances need runs that kept their scores")
-    return scores.double()
+    return run.scores.double()
 
 
 def pattern_divergences(run: Forward, place: int) -> Float[Tensor, "head head"]:
     """Jensen-Shannon divergence of every two heads of a layer, in nats, averaged over queries: in [0, log 2]."""
     first = 1 if run.model.causal else 0
-    logs = full_logs(run, place)[:, :, first:]
+    logs = full_logs(run.runs[place])[:, :, first:]
     n = logs.shape[1]
     found = torch.zeros(n, n, dtype=torch.float64)
     for i in range(n - 1):

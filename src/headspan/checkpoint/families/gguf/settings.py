@@ -59,7 +59,10 @@ def family_config(architecture: Architecture, facts: Facts, vocabulary: int, tok
         kind = "attention.layer_norm_rms_epsilon" if architecture.rms else "attention.layer_norm_epsilon"
         fields[architecture.eps] = as_written(settings.number(kind, default=1e-5))
     if architecture.rotary:
-        fields["rope_parameters"] = _rope(architecture, facts)
+        fields["rope_parameters"] = rope = _rope(architecture, facts)
+        if rope.get("rope_type") == "longrope" and "original_max_position_embeddings" in rope:
+            # Phi 3 has a context of before as a setting of its own, whose default would win.
+            fields["original_max_position_embeddings"] = rope["original_max_position_embeddings"]
     if architecture.window_every is not None:
         fields["layer_types"] = _layer_types(architecture.window_every, settings, shape.n_layers)
     stated = {field: settings.get(name) for field, name in architecture.fields.items()}

@@ -38,7 +38,10 @@ WithReport = Annotated[
 def train(
     task: Annotated[str, typer.Argument(metavar="TASK", help="copying, addition or text.")],
     output: RunFolder,
-    preset: Annotated[str, typer.Option(help="default, fast, smoke or published.")] = "default",
+    preset: Annotated[
+        str,
+        typer.Option(help="default, fast, smoke or published; of addition default, smoke, digits or scratchpad."),
+    ] = "default",
     seed: Annotated[int, typer.Option(help="Fixes weights, data and dropout.")] = 0,
     seeds: Annotated[str | None, typer.Option(help="Several runs, such as 0..9 or 0,3,5.", show_default=False)] = None,
     steps: Annotated[int | None, typer.Option(help="How long; the preset says by default.", show_default=False)] = None,
@@ -76,13 +79,14 @@ def _recipe(task: str, preset: str, text: Path | None, tokenizer: Path | None, s
         raise ArgumentError(f"there is no task {task!r}; tasks are {', '.join(KINDS)}")
     if task != "text" and text is not None:
         raise ArgumentError(f"--text goes with the task text, not with {task}")
-    recipe = recipes.preset(preset)
-    if task == "addition":
-        recipe = recipes.ADDITION
-    elif task == "text":
+    if task == "text":
         if text is None:
             raise ArgumentError("the task text needs a file: --text FILE")
+        if preset != "default":
+            raise ArgumentError(f"the task text has no presets, found --preset {preset}; use --set NAME=VALUE")
         recipe = recipes.text_recipe(text, tokenizer)
+    else:
+        recipe = recipes.preset(preset, task)
     return recipe.with_settings(**parse_settings(settings, recipes.SETTING_TYPES))
 
 

@@ -1,8 +1,9 @@
 r"""How sharply the loss is curved at a model's weights, and in which of its matrices.
 
 The Hessian of the loss over all positions, on a few test sequences, is known by its products with vectors: v to the
-transposed derivative of the gradient (`torch.func`), which for a symmetric matrix is the derivative itself. Its graph
-is built once and used for every product, which costs a quarter of following the gradient forward anew each time.
+transposed derivative of the gradient, which for a symmetric matrix is the derivative itself. Its graph is built once
+and used for every product, which costs a quarter of following the gradient forward anew each time. (`torch.func` gives
+the same numbers, and imports torch's compiler, two seconds that a small run does not need.)
 Everything is in float64, with attention computed in the open.
 
 Its extreme eigenvalues come from Lanczos with full reorthogonalization: from a random start v_1, each step multiplies,
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.func import functional_call, grad, vjp
+from torch.func import functional_call
 
 from headspan.errors import ArgumentError
 from headspan.lab.geometry import groups
@@ -67,18 +68,21 @@ class LossSurface:
 
     def gradient(self) -> Float[Tensor, " n"]:
         """The gradient at the present weights."""
-        found: Tensor = grad(self.loss)(self.point)
-        return found
+        return self._gradient_graph()[1].detach()
 
     def hessian_product(self) -> Product:
         """v to H v at the present weights."""
-        transposed = vjp(grad(self.loss), self.point)[1]
+        point, gradient = self._gradient_graph()
 
         def product(v: Tensor) -> Tensor:
-            along: Tensor = transposed(v)[0]
-            return along
+            return torch.autograd.grad(gradient, point, v, retain_graph=True)[0]
 
         return product
+
+    def _gradient_graph(self) -> tuple[Tensor, Tensor]:
+        """The present weights, and the gradient there as a function of them."""
+        point = self.point.requires_grad_()
+        return point, torch.autograd.grad(self.loss(point), point, create_graph=True)[0]
 
 
 class _Open(torch.nn.Module):

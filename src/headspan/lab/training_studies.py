@@ -27,11 +27,12 @@ from headspan.lab.architecture import POSITIONS
 from headspan.lab.curvature import LossSurface
 from headspan.lab.landscape import plateau_at
 from headspan.lab.model import LabModel
+from headspan.lab.optimizers import optimizer_of
 from headspan.lab.recipe import Recipe
 from headspan.lab.record import score_row, write_track
 from headspan.lab.run_folder import RunFolder, open_model
 from headspan.lab.scores import length_generalization, loss_and_accuracy
-from headspan.lab.session import initial_progress, optimizer_of, train, train_step
+from headspan.lab.session import initial_progress, train, train_step
 from headspan.lab.study import STRETCHES, Bench, study_file
 from headspan.statistics.sparsity import sparsity_against_null
 

@@ -10,8 +10,9 @@ import xarray as xr
 
 from headspan.errors import ArgumentError, HeadspanError
 from headspan.lab.experiment_figures import experiment_figures
+from headspan.lab.findings import findings
 from headspan.lab.session import run_once
-from headspan.lab.study import kept_studies
+from headspan.lab.study import kept_studies, study
 from headspan.lab.study_findings import study_findings
 from headspan.lab.training_studies import keep_study
 from tests.unit.lab.small import tiny_recipe
@@ -95,3 +96,13 @@ def test_longer_sequences_are_for_copying(tmp_path: Path) -> None:
     run_once(recipe, tmp_path / "run")
     with pytest.raises(ArgumentError, match="the study lengths needs the task copying, found addition"):
         keep_study("lengths", tmp_path / "run")
+
+
+def test_a_run_of_sums_is_not_told_as_one_of_copying(tmp_path: Path) -> None:
+    run_once(tiny_recipe(kind="addition", steps=4, mlp=8), tmp_path / "run")
+    told = findings(study(tmp_path / "run"))
+    assert "does not learn to add within 4 steps" in told[0].statement
+    assert all("Verdict on this run" not in one.evidence for one in told)
+    spectrum = next(one for one in told if "spectrum" in one.statement)
+    assert spectrum.evidence.startswith("Of copying the note says: the embedding has one very large singular value")
+    assert spectrum.evidence.endswith("On the task addition it does not appear.")

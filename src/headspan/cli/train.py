@@ -26,8 +26,9 @@ Studies = Annotated[
     list[str] | None,
     typer.Option(
         "--study",
-        help="A question that takes more training: plateau (restarts along negative curvature), sparsity (of "
-        "learned positions, by optimizer and gains) or lengths (longer sequences, by position scheme); repeatable.",
+        help="A question that takes more work: plateau (restarts along negative curvature), spectrum (Hessian density), "
+        "channels (over training), adapter (a low-rank fine-tune), carry (in sums of digits), sparsity (of learned "
+        "positions, by optimizer and gains) or lengths (longer sequences, by position scheme); repeatable.",
     ),
 ]
 WithReport = Annotated[
@@ -105,16 +106,16 @@ def _check_studies(studies: list[str]) -> list[str]:
     """Names of studies, each once, known before any training is done."""
     if not studies:
         return []
-    from headspan.lab.training_studies import check_study
+    from headspan.lab.studies import check_study
 
     return [check_study(name) for name in dict.fromkeys(studies)]
 
 
 def _run_studies(runs: list[Run], studies: list[str]) -> dict[str, Any]:
     """Each study made on every run, and its answer over all of them."""
+    from headspan.lab.studies import keep_study
     from headspan.lab.study import study_file
     from headspan.lab.study_findings import study_findings
-    from headspan.lab.training_studies import keep_study
 
     found: dict[str, Any] = {}
     for name in studies:

@@ -169,7 +169,18 @@ def lanczos_extremes(product: Product, dimension: int, steps: int, generator: to
     if dimension < 1 or steps < 1:
         raise ArgumentError(f"dimension and steps need to be at least 1, found {dimension} and {steps}")
     start = torch.randn(dimension, generator=generator, dtype=torch.float64)
-    basis, alphas, betas = [start / start.norm()], [], []
+    basis, alphas, betas = lanczos(product, start, steps)
+    values, vectors = torch.linalg.eigh(tridiagonal(alphas, betas))
+    residual = betas[len(alphas) - 1] * vectors[-1].abs()
+    ritz = vectors.T @ basis
+    return Extremes(float(values[-1]), float(residual[-1]), ritz[-1], float(values[0]), float(residual[0]), ritz[0])
+
+
+def lanczos(
+    product: Product, start: Float[Tensor, " n"], steps: int
+) -> tuple[Float[Tensor, "m n"], list[float], list[float]]:
+    """An orthonormal basis of what powers of the operator make of a start, and the operator in it (`tridiagonal`)."""
+    basis, alphas, betas, dimension = [start / start.norm()], [], [], len(start)
     for step in range(min(steps, dimension)):
         w = product(basis[step])
         alphas.append(float(w @ basis[step]))
@@ -181,17 +192,13 @@ def lanczos_extremes(product: Product, dimension: int, steps: int, generator: to
         if beta <= 1e-12 * max(abs(alphas[0]), 1e-300) or step + 1 == min(steps, dimension):
             break
         basis.append(w / beta)
-    return _extremes(torch.stack(basis[: len(alphas)]), alphas, betas)
+    return torch.stack(basis[: len(alphas)]), alphas, betas
 
 
-def _extremes(basis: Float[Tensor, "m n"], alphas: list[float], betas: list[float]) -> Extremes:
-    T = torch.diag(torch.tensor(alphas, dtype=torch.float64))
+def tridiagonal(alphas: list[float], betas: list[float]) -> Float[Tensor, "m m"]:
+    """The symmetric matrix with these numbers on and beside its diagonal; the last beta is outside it."""
     inner = torch.tensor(betas[: len(alphas) - 1], dtype=torch.float64)
-    T = T + torch.diag(inner, 1) + torch.diag(inner, -1)
-    values, vectors = torch.linalg.eigh(T)
-    residual = betas[len(alphas) - 1] * vectors[-1].abs()
-    ritz = vectors.T @ basis
-    return Extremes(float(values[-1]), float(residual[-1]), ritz[-1], float(values[0]), float(residual[0]), ritz[0])
+    return torch.diag(torch.tensor(alphas, dtype=torch.float64)) + torch.diag(inner, 1) + torch.diag(inner, -1)
 
 
 def hutchinson_trace(product: Product, dimension: int, draws: int, generator: torch.Generator) -> tuple[float, float]:

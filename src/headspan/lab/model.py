@@ -203,7 +203,7 @@ class LabModel(nn.Module):
         for layer in self.stack:
             written = layer.self_attn(layer.input_layernorm(x), rotation)
             x = x + (written if dropout is None else self._drop(written, dropout))
-            x = self._add_mlp(layer, x)
+            x = self.add_mlp(layer, x)
         return self.unembed(x)
 
     def trace(self, tokens: Int[Tensor, "sequence position"]) -> Trace:
@@ -214,13 +214,14 @@ class LabModel(nn.Module):
         for layer in self.stack:
             read = layer.input_layernorm(x)
             written, score, pattern = layer.self_attn.trace(read, rotation)
-            x = self._add_mlp(layer, x + written)
+            x = self.add_mlp(layer, x + written)
             scores.append(score)
             patterns.append(pattern)
             reads.append(read)
         return Trace(self.unembed(x), torch.stack(scores), torch.stack(patterns), torch.stack(reads))
 
-    def _add_mlp(self, layer: Layer, x: Tensor) -> Tensor:
+    def add_mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        """The stream with what the layer's MLP writes, where the model has them."""
         if not self.shape.mlp:
             return x
         written: Tensor = layer.mlp(layer.post_attention_layernorm(x))

@@ -7,7 +7,7 @@ begun with it are resumed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -20,10 +20,10 @@ SETTINGS = ("lr", "betas", "eps", "weight_decay")
 
 
 class AdamW:
-    """AdamW on the parameters of a model, fused; the same bytes as `torch.optim.AdamW(..., fused=True)`."""
+    """AdamW on some parameters, fused; the same bytes as `torch.optim.AdamW(..., fused=True)`."""
 
-    def __init__(self, model: LabModel, **settings: Any) -> None:
-        self.parameters = list(model.parameters())
+    def __init__(self, parameters: Iterable[torch.Tensor], **settings: Any) -> None:
+        self.parameters = list(parameters)
         self.param_groups: list[dict[str, Any]] = [dict(settings)]
         self.steps = [torch.zeros((), device=p.device) for p in self.parameters]
         self.means, self.squares = ([torch.zeros_like(p) for p in self.parameters] for _ in range(2))
@@ -85,4 +85,4 @@ def optimizer_of(recipe: Recipe, model: LabModel) -> Optimizer:
             model.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
         )
     settings = {"lr": recipe.learning_rate, "betas": recipe.betas, "eps": recipe.eps}
-    return AdamW(model, **settings, weight_decay=recipe.weight_decay)
+    return AdamW(model.parameters(), **settings, weight_decay=recipe.weight_decay)

@@ -220,10 +220,14 @@ def test_restarts_begin_where_they_say_and_see_the_same_data() -> None:
 def test_a_table_on_few_coordinates_is_told_from_a_spread_one() -> None:
     sparse = torch.zeros(20, 32)
     sparse[:, :4] = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
-    value, chance = table_sparsity(sparse)
+    found = table_sparsity(sparse)
+    value, chance = found["found"], found["null"]
+    assert found["p"] == 0.001
     assert value < 4.001
     assert chance == pytest.approx(32 * 34 / (3 * 32), rel=0.05)  # a random direction: about (d + 2) / 3
-    spread, _ = table_sparsity(torch.randn(200, 32, generator=torch.Generator().manual_seed(0)))
+    random = table_sparsity(torch.randn(200, 32, generator=torch.Generator().manual_seed(0)))
+    assert random["p"] > 0.05
+    spread = random["found"]
     assert spread == pytest.approx(chance, rel=0.35)
 
 

@@ -26,7 +26,7 @@ Studies = Annotated[
     list[str] | None,
     typer.Option(
         "--study",
-        help="A question that takes more work: plateau (restarts along negative curvature), spectrum (Hessian density), "
+        help="A question of its own: plateau (restarts along negative curvature), spectrum (Hessian density), "
         "channels (over training), adapter (a low-rank fine-tune), carry (in sums of digits), sparsity (of learned "
         "positions, by optimizer and gains) or lengths (longer sequences, by position scheme); repeatable.",
     ),

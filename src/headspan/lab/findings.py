@@ -23,6 +23,8 @@ VERDICTS = {True: "holds", False: "does not hold", None: "cannot tell"}
 ELSEWHERE = {True: "appears", False: "does not appear", None: "cannot be told"}
 RULES = {"copying": "to copy", "addition": "to add", "text": "to copy from the text alone"}
 LARGE_RATIO, FEWEST_MEDIUM, MOST_MEDIUM = 1.2, 0.3, 0.7
+SMALL_BARRIER = 0.02
+RESTARTS = ("as it is", "along the most negative curvature", "the other way along it", "as far at random")
 CLEAR = 0.15
 """Difference of energy from its null value that counts as one."""
 
@@ -198,8 +200,12 @@ def _plateau(node: xr.Dataset, track: xr.Dataset, nodes: Mapping[str, xr.Dataset
     return _claim(claim, saddle or None, text, float(node["curvature"]), 0.0, 0.5)
 
 
+def _swap_rows(node: xr.Dataset) -> dict[str, float]:
+    return dict(zip(map(str, node["mixture"].values), map(float, node["accuracy"].values), strict=True))
+
+
 def _swaps(node: xr.Dataset, track: xr.Dataset, nodes: Mapping[str, xr.Dataset]) -> Iterator[Finding]:
-    rows = dict(zip(map(str, node["mixture"].values), map(float, node["accuracy"].values), strict=True))
+    rows = _swap_rows(node)
     best = max((name for name in rows if ", L" in name), key=rows.__getitem__)
     text = (
         f"No layer carries the rule alone: the best swap of one layer across the transition ({best}) reaches OOD "
@@ -210,11 +216,35 @@ def _swaps(node: xr.Dataset, track: xr.Dataset, nodes: Mapping[str, xr.Dataset])
     yield Finding(LENS, text, value=rows[best], expected=rows["before"], weight=0.45)
 
 
+def _verdict(node: xr.Dataset, track: xr.Dataset, nodes: Mapping[str, xr.Dataset]) -> Iterator[Finding]:
+    """Curvature, the straight way, exchanged parts and restarts in one sentence."""
+    if not {"plateau", "swap"} <= nodes.keys():
+        return
+    plateau, barrier = nodes["plateau"], float(node["barrier"])
+    rows = _swap_rows(nodes["swap"])
+    best = max(value for name, value in rows.items() if ", L" in name)
+    kind = "a saddle" if float(plateau["saddle"]) else "a minimum, as far as it shows"
+    way = "no straight way leads" if barrier > SMALL_BARRIER else "a straight way leads"
+    alone = "one layer carries the rule" if best > 0.5 * rows["after"] else "no layer carries the rule alone"
+    restarts = ""
+    if "study_plateau" in nodes:
+        waits = dict(zip(RESTARTS, map(float, nodes["study_plateau"]["learned_at"].values), strict=True))
+        moved = np.nanmean([waits[name] for name in RESTARTS[1:3]]) - waits[RESTARTS[0]]
+        restarts = f" Moved along its most negative curvature, training learns {moved:+.0f} steps later."
+    text = (
+        f"Verdict on the plateau: {kind} (smallest eigenvalue {float(plateau['curvature']):.2f}, at most "
+        f"{float(plateau['fall']):.3f} nats along it); {way} to the trained model (barrier {barrier:.2f} nats); "
+        f"{alone} (best swap {best:.2f} of {rows['after']:.2f}).{restarts}"
+    )
+    yield Finding(LENS, text, value=float(plateau["curvature"]), expected=0.0, reference=NOTE, weight=0.55)
+
+
 TOLD: Mapping[str, Callable[[xr.Dataset, xr.Dataset, Mapping[str, xr.Dataset]], Iterator[Finding]]] = {
     "transition": _order,
     "ablation": _ablations,
     "offset": _offset,
     "plateau": _plateau,
+    "path": _verdict,
     "swap": _swaps,
 }
 """What each experiment says, from its own node, the record, and all nodes."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from torch import Tensor
 from headspan.errors import ArgumentError
 from headspan.lab.architecture import POSITIONS
 from headspan.lab.curvature import LossSurface
+from headspan.lab.findings import RESTARTS
 from headspan.lab.landscape import plateau_at
 from headspan.lab.model import LabModel
 from headspan.lab.optimizers import optimizer_of
@@ -38,7 +40,6 @@ from headspan.lab.study import STRETCHES, Bench
 from headspan.subspaces import random_subspaces
 
 DISTANCE, LOOK_EVERY, PATIENCE = 1.0, 50, 1.5
-RESTARTS = ("as it is", "along the most negative curvature", "the other way along it", "as far at random")
 LEADING, ROTATIONS = 4, 999
 VARIANTS: Mapping[str, Mapping[str, object]] = {
     "adamw, gains": {"optimizer": "adamw", "norm_gains": True},
@@ -164,11 +165,15 @@ def table_sparsity(table: Float[Tensor, "row d"], leading: int = LEADING) -> dic
         d/3, and `p`, how often a rotation's mean is as small.
     """
     directions = leading_directions(table, leading)
-    d, k = directions.shape
-    drawn = random_subspaces((ROTATIONS,), d, k, 0).basis
-    found, rotated = (float(participation(directions).mean()), participation(drawn).mean(-1))
+    found, rotated = float(participation(directions).mean()), torch.tensor(_rotated_participation(*directions.shape))
     p = (1 + int((rotated <= found).sum())) / (1 + ROTATIONS)
     return {"found": found, "null": float(rotated.mean()), "p": p}
+
+
+@lru_cache(maxsize=8)
+def _rotated_participation(d: int, k: int) -> tuple[float, ...]:
+    """Mean participation of each of many random sets of k orthonormal directions of R^d."""
+    return tuple(participation(random_subspaces((ROTATIONS,), d, k, 0).basis).mean(-1).tolist())
 
 
 def participation(directions: Float[Tensor, "*draw d k"]) -> Float[Tensor, "*draw k"]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import headspan
 from headspan.checkpoint import open_checkpoint
 from headspan.errors import ArgumentError, CheckpointError
 from headspan.heads.logits import relative_rotation
@@ -205,3 +206,18 @@ def test_only_offsets_count_where_positions_are_not_added_to_tokens(scheme: str)
     scores = model.trace(repeated).scores[0, 0, 0]
     torch.testing.assert_close(scores[1:, 1:], scores[:-1, :-1])
     assert bool((scores[8, :8] == scores[8, 0]).all()) == (scheme == "none")
+
+
+def test_heads_as_wide_as_the_stream_are_compared_by_their_leading_directions(tmp_path: Path) -> None:
+    model = model_of({})
+    with torch.no_grad():
+        model.stack[1].self_attn.k_proj.weight[:] = model.stack[0].self_attn.o_proj.weight.T
+    whole = headspan.affinity(str(save_model(model, tmp_path)), progress=False).findings
+    assert whole[0].statement.startswith("The projection kernel compares nothing here")
+    assert len(whole) == 1
+    cut = headspan.affinity(str(tmp_path), tolerance=0.5, progress=False)
+    assert "is the strongest K-composition" in cut.findings[1].statement
+    pair = {name: cut[name].to_dataset().sel(src="L0H0", dst="L1H0", null="haar") for name in ("OQ", "OK")}
+    assert float(pair["OK"]["projection_kernel"]) == pytest.approx(int(pair["OK"]["dst_rank"]))
+    assert float(pair["OK"]["projection_kernel_z"]) > 5
+    assert abs(float(pair["OQ"]["projection_kernel_z"])) < 4

@@ -25,7 +25,14 @@ from headspan.lab.scores import (
 )
 from headspan.lab.sequences import copying_sequences
 from headspan.lab.task import Task, marginal_accuracy, marginal_losses
-from headspan.lab.training_studies import first_above, restarts, sparsity_after_training, table_sparsity
+from headspan.lab.training_studies import (
+    first_above,
+    gain_correlation,
+    leading_directions,
+    restarts,
+    sparsity_after_training,
+    table_sparsity,
+)
 from headspan.subspaces import random_subspaces
 from tests.unit.lab.small import tiny_recipe
 from tests.unit.lab.test_named_spaces import model, with_gap
@@ -229,6 +236,22 @@ def test_a_table_on_few_coordinates_is_told_from_a_spread_one() -> None:
     assert random["p"] > 0.05
     spread = random["found"]
     assert spread == pytest.approx(chance, rel=0.35)
+
+
+def test_tables_without_structure_are_called_sparse_as_often_as_said() -> None:
+    generator = torch.Generator().manual_seed(5)
+    found = [table_sparsity(torch.randn(20, 12, generator=generator))["p"] for _ in range(400)]
+    share = sum(p <= 0.05 for p in found) / 400
+    assert abs(share - 0.05) < 4 * (0.05 * 0.95 / 400) ** 0.5
+
+
+def test_gains_that_follow_position_coordinates_are_seen() -> None:
+    model = LabModel(Architecture(vocabulary=8, length=20, d_model=16, positions="learned"), seed=0)
+    assert math.isnan(gain_correlation(model))  # all gains are one before training
+    share = leading_directions(model.embed_positions.weight).square().sum(1)
+    with torch.no_grad():
+        model.stack[0].input_layernorm.weight.copy_(1 - share)
+    assert gain_correlation(model) == pytest.approx(-1.0)
 
 
 def test_every_variant_of_the_sparsity_puzzle_trains() -> None:

@@ -51,7 +51,8 @@ class Quadrature:
         """Eigenvalues per unit at each value of a grid, as a share of all, blurred by a Gaussian of that width."""
         distance = (grid[:, None, None] - self.nodes) / width
         kernel = torch.exp(-0.5 * distance.square()) / (width * (2 * torch.pi) ** 0.5)
-        return (kernel * self.weights).sum(-1).mean(-1)
+        blurred: Tensor = (kernel * self.weights).sum(-1).mean(-1)
+        return blurred
 
 
 def spectral_quadrature(

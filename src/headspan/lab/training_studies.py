@@ -152,7 +152,8 @@ def sparsity_study(folder: Path) -> xr.Dataset:
 def leading_directions(table: Float[Tensor, "row d"], leading: int = LEADING) -> Float[Tensor, "d k"]:
     """Leading right singular directions of a centered table."""
     rows = table.detach().double().cpu()
-    return torch.linalg.svd(rows - rows.mean(0), full_matrices=False).Vh[:leading].T
+    directions: Tensor = torch.linalg.svd(rows - rows.mean(0), full_matrices=False).Vh[:leading].T
+    return directions
 
 
 def table_sparsity(table: Float[Tensor, "row d"], leading: int = LEADING) -> dict[str, float]:
@@ -178,7 +179,7 @@ def _rotated_participation(d: int, k: int) -> tuple[float, ...]:
 
 def participation(directions: Float[Tensor, "*draw d k"]) -> Float[Tensor, "*draw k"]:
     """1 / sum of the fourth powers of each unit column: how many coordinates share it."""
-    return 1 / directions.pow(4).sum(-2)
+    return directions.pow(4).sum(-2).reciprocal()
 
 
 def gain_correlation(model: LabModel) -> float:

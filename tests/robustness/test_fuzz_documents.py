@@ -27,8 +27,8 @@ from headspan.cli.main import app
 from headspan.errors import LONGEST, HeadspanError
 from headspan.heads.classes import head_classes
 from headspan.lab.recipe import Recipe
-from headspan.lab.sequences import text_tokens
 from headspan.lab.settings import parse_settings
+from headspan.lab.source import text_tokens
 from headspan.lenses.shots import read_pairs
 from headspan.runtime.boundary import check_tokenizer
 from headspan.storage import read_archive

@@ -26,8 +26,9 @@ Studies = Annotated[
     list[str] | None,
     typer.Option(
         "--study",
-        help="A question that takes more training: plateau (restarts along negative curvature), sparsity (of "
-        "learned positions, by optimizer and gains) or lengths (longer sequences, by position scheme); repeatable.",
+        help="A question of its own: plateau (restarts along negative curvature), spectrum (Hessian density), "
+        "channels (over training), adapter (a low-rank fine-tune), carry (in sums of digits), sparsity (of learned "
+        "positions, by optimizer and gains) or lengths (longer sequences, by position scheme); repeatable.",
     ),
 ]
 WithReport = Annotated[
@@ -38,7 +39,10 @@ WithReport = Annotated[
 def train(
     task: Annotated[str, typer.Argument(metavar="TASK", help="copying, addition or text.")],
     output: RunFolder,
-    preset: Annotated[str, typer.Option(help="default, fast, smoke or published.")] = "default",
+    preset: Annotated[
+        str,
+        typer.Option(help="default, fast, smoke or published; of addition default, smoke, digits or scratchpad."),
+    ] = "default",
     seed: Annotated[int, typer.Option(help="Fixes weights, data and dropout.")] = 0,
     seeds: Annotated[str | None, typer.Option(help="Several runs, such as 0..9 or 0,3,5.", show_default=False)] = None,
     steps: Annotated[int | None, typer.Option(help="How long; the preset says by default.", show_default=False)] = None,
@@ -76,13 +80,14 @@ def _recipe(task: str, preset: str, text: Path | None, tokenizer: Path | None, s
         raise ArgumentError(f"there is no task {task!r}; tasks are {', '.join(KINDS)}")
     if task != "text" and text is not None:
         raise ArgumentError(f"--text goes with the task text, not with {task}")
-    recipe = recipes.preset(preset)
-    if task == "addition":
-        recipe = recipes.ADDITION
-    elif task == "text":
+    if task == "text":
         if text is None:
             raise ArgumentError("the task text needs a file: --text FILE")
+        if preset != "default":
+            raise ArgumentError(f"the task text has no presets, found --preset {preset}; use --set NAME=VALUE")
         recipe = recipes.text_recipe(text, tokenizer)
+    else:
+        recipe = recipes.preset(preset, task)
     return recipe.with_settings(**parse_settings(settings, recipes.SETTING_TYPES))
 
 
@@ -101,16 +106,16 @@ def _check_studies(studies: list[str]) -> list[str]:
     """Names of studies, each once, known before any training is done."""
     if not studies:
         return []
-    from headspan.lab.training_studies import check_study
+    from headspan.lab.studies import check_study
 
     return [check_study(name) for name in dict.fromkeys(studies)]
 
 
 def _run_studies(runs: list[Run], studies: list[str]) -> dict[str, Any]:
     """Each study made on every run, and its answer over all of them."""
+    from headspan.lab.studies import keep_study
     from headspan.lab.study import study_file
     from headspan.lab.study_findings import study_findings
-    from headspan.lab.training_studies import keep_study
 
     found: dict[str, Any] = {}
     for name in studies:

@@ -20,9 +20,9 @@ from headspan.lab.ablation import over_seeds
 from headspan.lab.figures import figures
 from headspan.lab.findings import findings
 from headspan.lab.session import Run
+from headspan.lab.studies import STUDIES
 from headspan.lab.study import lags_over_seeds, study
 from headspan.lab.study_findings import study_findings
-from headspan.lab.training_studies import STUDIES
 from headspan.lenses.model import open_model
 
 TITLE = "How it learned"

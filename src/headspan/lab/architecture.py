@@ -9,7 +9,7 @@ from typing import Any
 from headspan.errors import ArgumentError, CheckpointError
 from headspan.lab.settings import check_settings, one_of
 
-POSITIONS = ("rotary", "learned", "none")
+POSITIONS = ("rotary", "learned", "sinusoidal", "alibi", "relative", "none")
 NORMS = ("layernorm", "rmsnorm", "none")
 MODEL_TYPE = "headspan-lab"
 EPS = 1e-5
@@ -43,7 +43,8 @@ class Architecture:
     layers, heads, d_model, d_head
         `d_head` is d_model / heads unless it is given.
     positions
-        Rotary (pairs half a head apart), a learned table, or none.
+        Rotary (pairs half a head apart); a table that is added to the tokens, learned or of sines; a term that is added
+        to the logits and depends on the offset, falling in a line (alibi) or learned (relative); or none.
     norm, norm_gains
         What stands before attention and MLP, and whether it has gain and bias of its own.
     mlp

@@ -1,8 +1,9 @@
 r"""How sharply the loss is curved at a model's weights, and in which of its matrices.
 
 The Hessian of the loss over all positions, on a few test sequences, is known by its products with vectors: v to the
-transposed derivative of the gradient (`torch.func`), which for a symmetric matrix is the derivative itself. Its graph
-is built once and used for every product, which costs a quarter of following the gradient forward anew each time.
+transposed derivative of the gradient, which for a symmetric matrix is the derivative itself. Its graph is built once
+and used for every product, which costs a quarter of following the gradient forward anew each time. (`torch.func` gives
+the same numbers, and imports torch's compiler, two seconds that a small run does not need.)
 Everything is in float64, with attention computed in the open.
 
 Its extreme eigenvalues come from Lanczos with full reorthogonalization: from a random start v_1, each step multiplies,
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.func import functional_call, grad, vjp
+from torch.func import functional_call
 
 from headspan.errors import ArgumentError
 from headspan.lab.geometry import groups
@@ -67,18 +68,21 @@ class LossSurface:
 
     def gradient(self) -> Float[Tensor, " n"]:
         """The gradient at the present weights."""
-        found: Tensor = grad(self.loss)(self.point)
-        return found
+        return self._gradient_graph()[1].detach()
 
     def hessian_product(self) -> Product:
         """v to H v at the present weights."""
-        transposed = vjp(grad(self.loss), self.point)[1]
+        point, gradient = self._gradient_graph()
 
         def product(v: Tensor) -> Tensor:
-            along: Tensor = transposed(v)[0]
-            return along
+            return torch.autograd.grad(gradient, point, v, retain_graph=True)[0]
 
         return product
+
+    def _gradient_graph(self) -> tuple[Tensor, Tensor]:
+        """The present weights, and the gradient there as a function of them."""
+        point = self.point.requires_grad_()
+        return point, torch.autograd.grad(self.loss(point), point, create_graph=True)[0]
 
 
 class _Open(torch.nn.Module):
@@ -165,7 +169,18 @@ def lanczos_extremes(product: Product, dimension: int, steps: int, generator: to
     if dimension < 1 or steps < 1:
         raise ArgumentError(f"dimension and steps need to be at least 1, found {dimension} and {steps}")
     start = torch.randn(dimension, generator=generator, dtype=torch.float64)
-    basis, alphas, betas = [start / start.norm()], [], []
+    basis, alphas, betas = lanczos(product, start, steps)
+    values, vectors = torch.linalg.eigh(tridiagonal(alphas, betas))
+    residual = betas[len(alphas) - 1] * vectors[-1].abs()
+    ritz = vectors.T @ basis
+    return Extremes(float(values[-1]), float(residual[-1]), ritz[-1], float(values[0]), float(residual[0]), ritz[0])
+
+
+def lanczos(
+    product: Product, start: Float[Tensor, " n"], steps: int
+) -> tuple[Float[Tensor, "m n"], list[float], list[float]]:
+    """An orthonormal basis of what powers of the operator make of a start, and the operator in it (`tridiagonal`)."""
+    basis, alphas, betas, dimension = [start / start.norm()], [], [], len(start)
     for step in range(min(steps, dimension)):
         w = product(basis[step])
         alphas.append(float(w @ basis[step]))
@@ -177,17 +192,13 @@ def lanczos_extremes(product: Product, dimension: int, steps: int, generator: to
         if beta <= 1e-12 * max(abs(alphas[0]), 1e-300) or step + 1 == min(steps, dimension):
             break
         basis.append(w / beta)
-    return _extremes(torch.stack(basis[: len(alphas)]), alphas, betas)
+    return torch.stack(basis[: len(alphas)]), alphas, betas
 
 
-def _extremes(basis: Float[Tensor, "m n"], alphas: list[float], betas: list[float]) -> Extremes:
-    T = torch.diag(torch.tensor(alphas, dtype=torch.float64))
+def tridiagonal(alphas: list[float], betas: list[float]) -> Float[Tensor, "m m"]:
+    """The symmetric matrix with these numbers on and beside its diagonal; the last beta is outside it."""
     inner = torch.tensor(betas[: len(alphas) - 1], dtype=torch.float64)
-    T = T + torch.diag(inner, 1) + torch.diag(inner, -1)
-    values, vectors = torch.linalg.eigh(T)
-    residual = betas[len(alphas) - 1] * vectors[-1].abs()
-    ritz = vectors.T @ basis
-    return Extremes(float(values[-1]), float(residual[-1]), ritz[-1], float(values[0]), float(residual[0]), ritz[0])
+    return torch.diag(torch.tensor(alphas, dtype=torch.float64)) + torch.diag(inner, 1) + torch.diag(inner, -1)
 
 
 def hutchinson_trace(product: Product, dimension: int, draws: int, generator: torch.Generator) -> tuple[float, float]:

@@ -127,6 +127,38 @@ def lengths(node: xr.Dataset) -> go.Figure:
     return styled(figure, "Longer sequences than those trained on", 380)
 
 
+def hessian_density(node: xr.Dataset) -> go.Figure:
+    """Share of the Hessian's eigenvalues per unit, one curve per moment of the run, on a logarithmic scale."""
+    figure = go.Figure()
+    for moment, color in zip(node["moment"].values, CATEGORIES, strict=False):
+        here = node.sel(moment=moment)
+        name = f"{moment} (step {int(here['at'])})"
+        curve = go.Scatter(x=node["value"].values, y=np.maximum(here["density"].values, 1e-6), name=name, mode="lines")
+        hover = f"{moment}: %{{y:.2g}} per unit at %{{x:.2f}}<extra></extra>"
+        figure.add_trace(curve.update(line={"color": color}, hovertemplate=hover))
+    figure.update_yaxes(title_text="share of eigenvalues per unit", type="log", range=[-5, 2])
+    figure.update_xaxes(title_text="eigenvalue")
+    figure.update_layout(legend={"y": -0.26})
+    return styled(figure, "Density of the Hessian's eigenvalues along the run", 420)
+
+
+def channel_curves(node: xr.Dataset) -> go.Figure:
+    """Coupling of layer 0 to layer 1 over the steps, in standard deviations from a random rotation."""
+    figure = go.Figure()
+    for pairing, color in zip(node["pairing"].values, (BLUE, ORANGE, CATEGORIES[2]), strict=True):
+        values = node["coupling_z"].sel(pairing=pairing).values
+        line = go.Scatter(x=node["step"].values, y=values, mode="lines+markers", name=str(pairing))
+        hover = f"{pairing}: z = %{{y:.1f}} at step %{{x}}<extra></extra>"
+        figure.add_trace(line.update(line={"color": color}, hovertemplate=hover))
+    figure.add_hline(y=0, line={"color": CHANCE, "dash": "dash"})
+    if np.isfinite(node.attrs["transition"]):
+        figure.add_vline(x=float(node.attrs["transition"]), line={"color": CHANCE, "dash": "dot"})
+    figure.update_xaxes(title_text="step (dotted: transition)")
+    figure.update_yaxes(title_text="coupling, standard deviations from the null")
+    figure.update_layout(legend={"y": -0.26})
+    return styled(figure, "Channels from layer 0 to layer 1 over training", 400)
+
+
 DRAWN = {
     "ablation": ("Ablations beside random controls", ablations),
     "sensitivity": ("Loss along the sharpest direction", sharpest),
@@ -135,4 +167,6 @@ DRAWN = {
     "study_plateau": ("Restarts from the plateau", restarts),
     "study_sparsity": ("Sparsity of learned positions", sparsity),
     "study_lengths": ("Longer sequences", lengths),
+    "study_spectrum": ("Density of the Hessian", hessian_density),
+    "study_channels": ("Channels over training", channel_curves),
 }

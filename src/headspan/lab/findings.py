@@ -1,12 +1,14 @@
 """What a training run says about the note on emerging subspaces: a verdict on each claim, with this run's numbers.
 
-The claims are observations about trained models (document S4 of the ledger); a run confirms them, contradicts them, or
-cannot tell.
+The claims are observations about models that copy (document S4 of the ledger); a run of copying confirms them,
+contradicts them, or cannot tell. On another task the same numbers answer another question, whether the geometry of
+copying appears there too, and are worded so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import xarray as xr
@@ -18,7 +20,11 @@ from headspan.lab.study import final_sizes
 LENS = "lab"
 NOTE = "Emergence of (nearly) orthogonal subspaces (2025), note on copying in two-layer transformers"
 VERDICTS = {True: "holds", False: "does not hold", None: "cannot tell"}
+ELSEWHERE = {True: "appears", False: "does not appear", None: "cannot be told"}
+RULES = {"copying": "to copy", "addition": "to add", "text": "to copy from the text alone"}
 LARGE_RATIO, FEWEST_MEDIUM, MOST_MEDIUM = 1.2, 0.3, 0.7
+SMALL_BARRIER = 0.02
+RESTARTS = ("as it is", "along the most negative curvature", "the other way along it", "as far at random")
 CLEAR = 0.15
 """Difference of energy from its null value that counts as one."""
 
@@ -29,7 +35,13 @@ def findings(result: xr.DataTree) -> list[Finding]:
     nodes = {name: node.to_dataset(inherit=False) for name, node in result.children.items()}
     found = [*_learning(track, nodes.get("transition")), *_spectrum(track)]
     found += [*_bridge(track), *_top(track), *_sharpness(track)]
-    return found + [one for name, told in TOLD.items() if name in nodes for one in told(nodes[name], track, nodes)]
+    found += [one for name, told in TOLD.items() if name in nodes for one in told(nodes[name], track, nodes)]
+    task = _task(track)
+    return found if task == "copying" else [_of_another_task(one, task) for one in found]
+
+
+def _task(track: xr.Dataset) -> str:
+    return str(track.attrs.get("task", "copying"))
 
 
 def _claim(
@@ -39,10 +51,18 @@ def _claim(
     yield Finding(LENS, numbers, value=value, expected=null, evidence=evidence, reference=NOTE, weight=weight)
 
 
+def _of_another_task(finding: Finding, task: str) -> Finding:
+    """The note speaks of copying: on another task its claims are no claims, but what to compare with."""
+    evidence = finding.evidence
+    for holds, verdict in VERDICTS.items():
+        evidence = evidence.replace(f"Verdict on this run: {verdict}.", f"On the task {task} it {ELSEWHERE[holds]}.")
+    return replace(finding, evidence=evidence.replace("Claim: ", "Of copying the note says: "))
+
+
 def _learning(track: xr.Dataset, node: xr.Dataset | None) -> Iterator[Finding]:
-    claim = "copying is learned in a sharp transition"
+    claim = "the task is learned in a sharp transition"
     ood, last = float(track["ood_accuracy"][-1]), int(track["step"][-1])
-    text = f"The model does not learn to copy within {last} steps: OOD accuracy ends at {ood:.3f}."
+    text = f"The model does not learn {RULES[_task(track)]} within {last} steps: OOD accuracy ends at {ood:.3f}."
     sharp = None
     if node is not None and np.isfinite(float(node["transition_step"])):
         step, low, high, width = (float(node[f"transition_{name}"]) for name in ("step", "low", "high", "width"))
@@ -96,7 +116,7 @@ def _top(track: xr.Dataset) -> Iterator[Finding]:
     value, null = float(track["top_in_bridge"].isel(k=1)[-1]), float(track["top_in_bridge_null"][1])
     aligned = value > null + CLEAR
     works = float(track["ood_accuracy"][-1]) > 0.9
-    after = ", while copying works all the same" if works and not aligned else ""
+    after = ", while the task is learned all the same" if works and not aligned else ""
     text = f"{value:.2f} of the embedding's top direction is in the bridge at the end (expected {null:.2f}){after}."
     yield from _claim("the bridge is aligned with the top direction", aligned, text, value, null, 0.6)
 
@@ -180,8 +200,12 @@ def _plateau(node: xr.Dataset, track: xr.Dataset, nodes: Mapping[str, xr.Dataset
     return _claim(claim, saddle or None, text, float(node["curvature"]), 0.0, 0.5)
 
 
+def _swap_rows(node: xr.Dataset) -> dict[str, float]:
+    return dict(zip(map(str, node["mixture"].values), map(float, node["accuracy"].values), strict=True))
+
+
 def _swaps(node: xr.Dataset, track: xr.Dataset, nodes: Mapping[str, xr.Dataset]) -> Iterator[Finding]:
-    rows = dict(zip(map(str, node["mixture"].values), map(float, node["accuracy"].values), strict=True))
+    rows = _swap_rows(node)
     best = max((name for name in rows if ", L" in name), key=rows.__getitem__)
     text = (
         f"No layer carries the rule alone: the best swap of one layer across the transition ({best}) reaches OOD "
@@ -192,11 +216,35 @@ def _swaps(node: xr.Dataset, track: xr.Dataset, nodes: Mapping[str, xr.Dataset])
     yield Finding(LENS, text, value=rows[best], expected=rows["before"], weight=0.45)
 
 
+def _verdict(node: xr.Dataset, track: xr.Dataset, nodes: Mapping[str, xr.Dataset]) -> Iterator[Finding]:
+    """Curvature, the straight way, exchanged parts and restarts in one sentence."""
+    if not {"plateau", "swap"} <= nodes.keys():
+        return
+    plateau, barrier = nodes["plateau"], float(node["barrier"])
+    rows = _swap_rows(nodes["swap"])
+    best = max(value for name, value in rows.items() if ", L" in name)
+    kind = "a saddle" if float(plateau["saddle"]) else "a minimum, as far as it shows"
+    way = "no straight way leads" if barrier > SMALL_BARRIER else "a straight way leads"
+    alone = "one layer carries the rule" if best > 0.5 * rows["after"] else "no layer carries the rule alone"
+    restarts = ""
+    if "study_plateau" in nodes:
+        waits = dict(zip(RESTARTS, map(float, nodes["study_plateau"]["learned_at"].values), strict=True))
+        moved = np.nanmean([waits[name] for name in RESTARTS[1:3]]) - waits[RESTARTS[0]]
+        restarts = f" Moved along its most negative curvature, training learns {moved:+.0f} steps later."
+    text = (
+        f"Verdict on the plateau: {kind} (smallest eigenvalue {float(plateau['curvature']):.2f}, at most "
+        f"{float(plateau['fall']):.3f} nats along it); {way} to the trained model (barrier {barrier:.2f} nats); "
+        f"{alone} (best swap {best:.2f} of {rows['after']:.2f}).{restarts}"
+    )
+    yield Finding(LENS, text, value=float(plateau["curvature"]), expected=0.0, reference=NOTE, weight=0.55)
+
+
 TOLD: Mapping[str, Callable[[xr.Dataset, xr.Dataset, Mapping[str, xr.Dataset]], Iterator[Finding]]] = {
     "transition": _order,
     "ablation": _ablations,
     "offset": _offset,
     "plateau": _plateau,
+    "path": _verdict,
     "swap": _swaps,
 }
 """What each experiment says, from its own node, the record, and all nodes."""

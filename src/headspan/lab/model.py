@@ -8,9 +8,7 @@ its seed alone. Tensor names are those of Llama, so that the checkpoint reads li
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -18,6 +16,7 @@ from torch.nn import functional
 
 from headspan.errors import ShapeError
 from headspan.lab.architecture import EPS, Architecture
+from headspan.lab.positions import alibi_terms, bucket_count, offset_buckets, rotary_angles, rotate, sinusoids
 
 Rotation = tuple[Tensor, Tensor]
 """Cosines and signed sines of rotary positions, [position, d_head] each."""
@@ -27,8 +26,9 @@ Rotation = tuple[Tensor, Tensor]
 class Trace:
     """One run of the model in the open.
 
-    `scores` are the attention's logits before the mask, `patterns` their causal softmax: [layer, sequence, head, query,
-    key]. `reads` is what each layer's attention read, behind the norm: [layer, sequence, position, d_model].
+    `scores` are the attention's logits before the mask, with what positions add to them, `patterns` their causal
+    softmax: [layer, sequence, head, query, key]. `reads` is what each layer's attention read, behind the norm: [layer,
+    sequence, position, d_model].
     """
 
     logits: Float[Tensor, "sequence position token"]
@@ -47,6 +47,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(shape.d_model, width, bias=shape.bias)
         self.v_proj = nn.Linear(shape.d_model, width, bias=shape.bias)
         self.o_proj = nn.Linear(width, shape.d_model, bias=shape.bias)
+        if shape.positions == "relative":
+            self.relative_bias = nn.Parameter(torch.zeros(bucket_count(shape.length), shape.heads))
 
     def split(self, x: Tensor) -> Tensor:
         """[sequence, position, head * d_head] to [sequence, head, position, d_head]."""
@@ -59,7 +61,12 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, rotation: Rotation | None) -> Tensor:
         q, k, v = self.roles(x, rotation)
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        terms = self.position_terms(x)
+        if terms is None:
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            mask = terms.masked_fill(future(x), -torch.inf)
+            mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask[None])
         out: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
         return out
 
@@ -71,9 +78,25 @@ class Attention(nn.Module):
 
     def pattern(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of queries and keys, and their causal softmax, [sequence, head, query, key]."""
-        scores, T = q @ k.mT * self.shape.d_head**-0.5, q.shape[-2]
-        future = torch.ones(T, T, dtype=torch.bool, device=q.device).triu(1)
-        return scores, scores.masked_fill(future, -torch.inf).softmax(-1)
+        scores, terms = q @ k.mT * self.shape.d_head**-0.5, self.position_terms(q)
+        scores = scores if terms is None else scores + terms
+        return scores, scores.masked_fill(future(q), -torch.inf).softmax(-1)
+
+    def position_terms(self, like: Tensor) -> Tensor | None:
+        """What positions add to the logits, [head, query, key]; None where they add nothing."""
+        T, shape = like.shape[-2], self.shape
+        if shape.positions == "alibi":
+            return torch.from_numpy(alibi_terms(T, shape.heads)).to(like.device, like.dtype)
+        if shape.positions == "relative":
+            bucket = torch.from_numpy(offset_buckets(T, shape.length)).to(like.device)
+            return self.relative_bias[bucket].permute(2, 0, 1)
+        return None
+
+
+def future(like: Tensor) -> Tensor:
+    """[query, key]: whether the key lies ahead."""
+    T = like.shape[-2]
+    return torch.ones(T, T, dtype=torch.bool, device=like.device).triu(1)
 
 
 class MLP(nn.Module):
@@ -101,6 +124,12 @@ class Layer(nn.Module):
             self.mlp = MLP(shape)
 
 
+class Sines(nn.Module):
+    """A position table that is not trained."""
+
+    weight: Tensor
+
+
 class LabModel(nn.Module):
     """The model of an `Architecture`, its weights drawn from a seed.
 
@@ -112,7 +141,10 @@ class LabModel(nn.Module):
         self.shape = shape
         self.embed_tokens = nn.Embedding(shape.vocabulary, shape.d_model)
         if shape.positions == "learned":
-            self.embed_positions = nn.Embedding(shape.length, shape.d_model)
+            self.embed_positions: nn.Embedding | Sines = nn.Embedding(shape.length, shape.d_model)
+        elif shape.positions == "sinusoidal":  # kept with the weights, as other models do, and never trained
+            self.embed_positions = Sines()
+            self.embed_positions.register_buffer("weight", self.sines(shape.length))
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         if not shape.tied:
             self.lm_head = nn.Linear(shape.d_model, shape.vocabulary, bias=False)
@@ -133,12 +165,18 @@ class LabModel(nn.Module):
         """What enters the first layer."""
         T = tokens.shape[1]
         x: Tensor = self.embed_tokens(tokens)
+        if self.shape.positions == "sinusoidal":
+            return x + self.sines(T).to(x)
         if self.shape.positions != "learned":
             return x
         rows = self.shape.length
         if rows < T:
             raise ShapeError(f"the position table has {rows} rows, too few for {T} positions")
         return x + self.embed_positions.weight[:T]
+
+    def sines(self, T: int) -> Float[Tensor, "position d_model"]:
+        """The table of sines for as many positions as are asked for."""
+        return torch.from_numpy(sinusoids(T, self.shape.d_model, self.shape.theta)).float()
 
     def unembed(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows token"]:
         """Logits of the next token."""
@@ -165,7 +203,7 @@ class LabModel(nn.Module):
         for layer in self.stack:
             written = layer.self_attn(layer.input_layernorm(x), rotation)
             x = x + (written if dropout is None else self._drop(written, dropout))
-            x = self._add_mlp(layer, x)
+            x = self.add_mlp(layer, x)
         return self.unembed(x)
 
     def trace(self, tokens: Int[Tensor, "sequence position"]) -> Trace:
@@ -176,13 +214,14 @@ class LabModel(nn.Module):
         for layer in self.stack:
             read = layer.input_layernorm(x)
             written, score, pattern = layer.self_attn.trace(read, rotation)
-            x = self._add_mlp(layer, x + written)
+            x = self.add_mlp(layer, x + written)
             scores.append(score)
             patterns.append(pattern)
             reads.append(read)
         return Trace(self.unembed(x), torch.stack(scores), torch.stack(patterns), torch.stack(reads))
 
-    def _add_mlp(self, layer: Layer, x: Tensor) -> Tensor:
+    def add_mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        """The stream with what the layer's MLP writes, where the model has them."""
         if not self.shape.mlp:
             return x
         written: Tensor = layer.mlp(layer.post_attention_layernorm(x))
@@ -211,17 +250,3 @@ def norm_of(shape: Architecture) -> nn.Module:
     if shape.norm == "rmsnorm":
         return nn.RMSNorm(shape.d_model, eps=EPS, elementwise_affine=shape.norm_gains)
     return nn.Identity()
-
-
-@lru_cache(maxsize=16)
-def rotary_angles(T: int, d_head: int, theta: float) -> tuple[np.ndarray, np.ndarray]:
-    """cos and sin [position, d_head] of t * theta^(-2 i / d_head), for both halves of the features, the first half's
-    sines negative. Kept as NumPy: a tensor that is made inside a derivative must not outlive it."""
-    angle = np.arange(T)[:, None] * theta ** (-2 * np.arange(d_head // 2) / d_head)
-    cosine, sine = np.cos(angle), np.sin(angle)
-    return np.concatenate((cosine, cosine), axis=1), np.concatenate((-sine, sine), axis=1)
-
-
-def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary positions: features i and i + d_head/2 turned together."""
-    return torch.addcmul(x * cosine, x.roll(x.shape[-1] // 2, -1), sine)

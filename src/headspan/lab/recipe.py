@@ -13,8 +13,8 @@ from typing import Any
 from headspan.errors import ArgumentError, HeadspanError
 from headspan.input_files import checked
 from headspan.lab.architecture import Architecture
-from headspan.lab.sequences import Source, vocabulary_size
 from headspan.lab.settings import check_settings, one_of
+from headspan.lab.source import Source, vocabulary_size
 from headspan.lab.task import Task
 
 OPTIMIZERS = ("adamw", "sgd")
@@ -38,7 +38,9 @@ class Recipe:
     cooldown
         The rate is constant, but for so many steps at the end in which it falls in a line to a twentieth.
     track_every, sharpness_every, save_every
-        Steps between rows of the record, between Hessian eigenvalues (0: none), and between kept checkpoints.
+        Steps between rows of the record, between Hessian eigenvalues (0: none), and between kept checkpoints. Before
+        the first `save_every` steps, rows at 1, 2, 4, ... times `track_every` are kept too, so that a model from before
+        an early transition is at hand.
     lenses_every
         Steps between kept checkpoints that the lenses look at when the run has ended (0: none).
     test_size
@@ -107,6 +109,12 @@ class Recipe:
         own = {name: value for name, value in self.record().items() if name not in free}
         parts = {f"{part}.{name}": value for part in ("task", "shape") for name, value in own.pop(part).items()}
         return own | parts
+
+    def is_kept(self, step: int) -> bool:
+        """Whether a checkpoint of this step is kept."""
+        doublings, rest = divmod(step, self.track_every)
+        early = step < self.save_every and rest == 0 and doublings.bit_count() == 1
+        return step % self.save_every == 0 or step == self.steps or early
 
     def rate(self, step: int) -> float:
         """The learning rate of the update that follows `step` updates."""
@@ -186,14 +194,22 @@ PRESETS: Mapping[str, Recipe] = {
         learning_rate=1e-3, steps=20_000, track_every=100, sharpness_every=1_000, lenses_every=2_000
     ),
 }
-ADDITION = _COPYING.with_settings(
-    kind="addition", vocabulary=32, length=32, d_model=64, mlp=256, dropout=0.0, steps=5_000
+_SUMS = _COPYING.with_settings(kind="addition", vocabulary=32, length=32, mlp=256, dropout=0.0, lenses_every=0)
+_DIGITS = _SUMS.with_settings(
+    vocabulary=12, length=11, digits=3, heads=2, mlp=128, batch=128, steps=3_000, cooldown=500, sharpness_every=1_000
 )
-"""Sums modulo 31; attention alone has nothing to add with, so these models have MLPs."""
+ADDITION_PRESETS: Mapping[str, Recipe] = {
+    "default": _SUMS.with_settings(steps=5_000, lenses_every=500),
+    "smoke": _SUMS.with_settings(steps=1_200, sharpness_every=400),
+    "digits": _DIGITS,
+    "scratchpad": _DIGITS.with_settings(scratchpad=True, length=18),
+}
+"""Sums modulo 31, or of three digits; attention alone has nothing to add with, so these models have MLPs."""
 
 
-def preset(name: str) -> Recipe:
-    """The recipe of that name."""
-    if name not in PRESETS:
-        raise ArgumentError(f"there is no preset {name!r}; presets are {', '.join(PRESETS)}")
-    return PRESETS[name]
+def preset(name: str, task: str = "copying") -> Recipe:
+    """The recipe of that name for a task that has presets."""
+    known = ADDITION_PRESETS if task == "addition" else PRESETS
+    if name not in known:
+        raise ArgumentError(f"the task {task} has no preset {name!r}; its presets are {', '.join(known)}")
+    return known[name]

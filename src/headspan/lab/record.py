@@ -28,7 +28,7 @@ from headspan.lab.model import LabModel
 from headspan.lab.named_spaces import PARTS, READERS, sizes
 from headspan.lab.recipe import Recipe
 from headspan.lab.scores import accuracy, attention_null, attention_scores, next_token_loss
-from headspan.lab.sequences import Tests
+from headspan.lab.source import Tests
 from headspan.lenses.catalog import lens, lenses
 from headspan.lenses.model import open_model
 from headspan.lenses.run import run

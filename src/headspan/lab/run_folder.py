@@ -36,6 +36,7 @@ from headspan.folder_lock import LOCK, locked
 from headspan.input_files import LARGEST_STATE, file_bytes
 from headspan.lab.architecture import MODEL_TYPE, Architecture
 from headspan.lab.model import LabModel
+from headspan.lab.optimizers import Optimizer
 from headspan.lab.recipe import Recipe
 from headspan.lab.record import Row
 from headspan.seal import sealed, unsealed
@@ -51,7 +52,7 @@ class Progress:
 
     step: int
     model: LabModel
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     data: torch.Generator
     dropout: torch.Generator
     rows: list[Row]

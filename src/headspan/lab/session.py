@@ -29,11 +29,13 @@ import xarray as xr
 
 from headspan.errors import ArgumentError, HeadspanError
 from headspan.lab.model import LabModel
+from headspan.lab.optimizers import optimizer_of
 from headspan.lab.recipe import Recipe
 from headspan.lab.record import Row, record_row, track_dataset, write_track
 from headspan.lab.run_folder import Progress, RunFolder, write_json_file
 from headspan.lab.scores import accuracy, loss_and_accuracy, next_token_loss
-from headspan.lab.sequences import Part, Sequences, Source, Tests
+from headspan.lab.sequences import Sequences
+from headspan.lab.source import Part, Source, Tests
 from headspan.lab.study import transition
 from headspan.progress import Step, progress_bar, show_nothing
 from headspan.statistics import mean_interval
@@ -185,22 +187,6 @@ def initial_progress(recipe: Recipe) -> Progress:
     )
 
 
-def optimizer_of(recipe: Recipe, model: LabModel) -> torch.optim.Optimizer:
-    """AdamW, or SGD with momentum; weight decay on every parameter, as published."""
-    if recipe.optimizer == "sgd":
-        return torch.optim.SGD(
-            model.parameters(), lr=recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
-        )
-    return torch.optim.AdamW(
-        model.parameters(),
-        lr=recipe.learning_rate,
-        betas=recipe.betas,
-        eps=recipe.eps,
-        weight_decay=recipe.weight_decay,
-        fused=True,
-    )
-
-
 def train_step(recipe: Recipe, source: Source, progress: Progress) -> tuple[torch.Tensor, Sequences, torch.Tensor]:
     """One batch, one update; returns the loss before it, the batch and its logits."""
     batch = source.draw(recipe.batch, progress.data).to(torch.device(recipe.device))
@@ -254,14 +240,19 @@ def _trained(
 ) -> Progress:
     if run is None or not run.load_state(progress):
         progress.rows.append(_row(progress, recipe, tests, measure, {}))
-        _keep(run, progress, recipe)
+        if run is not None:
+            run.keep_checkpoint(progress.model, 0)
+            run.save_state(progress)
     while progress.step < recipe.steps and not _is_learned(recipe, progress.rows):
         loss, batch, logits = train_step(recipe, source, progress)
         _check_finite(loss.item(), progress, None if run is None else run.path)
+        if run is not None and recipe.is_kept(progress.step):
+            run.keep_checkpoint(progress.model, progress.step)
         if progress.step % recipe.track_every == 0 or progress.step == recipe.steps:
             trained = _training_scores(loss, batch, logits, progress)
             progress.rows.append(_row(progress, recipe, tests, measure, trained))
-            _keep(run, progress, recipe)
+            if run is not None:
+                run.save_state(progress)
         step(_last_numbers(progress.rows[-1]), done=progress.step)
     if run is not None:
         run.save_model(progress.model, progress.step)
@@ -291,14 +282,6 @@ def _row(progress: Progress, recipe: Recipe, tests: Tests, measure: Measure, tra
     nothing = {name: np.array(np.nan) for name in ("train_loss", "train_accuracy", "gradient_norm")}
     row = {"step": np.array(float(progress.step)), **nothing, **trained}
     return row | measure(progress.model, recipe, tests, progress.step)
-
-
-def _keep(run: RunFolder | None, progress: Progress, recipe: Recipe) -> None:
-    if run is None:
-        return
-    if progress.step % recipe.save_every == 0 or progress.step == recipe.steps:
-        run.keep_checkpoint(progress.model, progress.step)
-    run.save_state(progress)
 
 
 def _is_learned(recipe: Recipe, rows: list[Row]) -> bool:

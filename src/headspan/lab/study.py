@@ -1,7 +1,7 @@
 """Everything that is asked of a finished run, as one tree: its record, and what perturbing the model shows.
 
 Nodes: the root is the record (dim `step`); `transition` its change point with lags; the others are the experiments of
-`EXPERIMENTS`, and `study_<name>` those that were asked for by name and kept (`training_studies`). An experiment that a
+`EXPERIMENTS`, and `study_<name>` those that were asked for by name and kept (`studies`). An experiment that a
 run does not allow (no gap, one layer, no checkpoint on the plateau) is left out, and the root says why in
 `<name>_left_out`.
 

@@ -25,6 +25,9 @@ KINDS = ("copying", "addition", "text")
 DISTRIBUTIONS = ("zipf", "two-level", "uniform")
 ZIPF_SHIFT = 2.7
 LEVEL_RATIO = 4.0
+DIGIT_SYMBOLS = (0, 1)
+"""Tokens behind the ten digits: the equals sign and the colon that ends a scratchpad."""
+MOST_DIGITS = 12
 LARGEST_VOCABULARY, LONGEST_SEQUENCE = 1_000_000, 65_536
 
 
@@ -46,6 +49,11 @@ class Task:
         Of the tokens in training and in the out-of-distribution test.
     repeats
         The block appears between 2 and this many times.
+    digits, scratchpad
+        Of addition: sums of so many digits (0: modulo a number instead), and whether they are worked out digit by digit
+        before the result.
+    shuffled
+        Of addition: every sum has the result of another one, as a control.
     """
 
     kind: str = "copying"
@@ -57,6 +65,9 @@ class Task:
     distribution: str = "zipf"
     ood_distribution: str = "uniform"
     repeats: int = 2
+    digits: int = 0
+    scratchpad: bool = False
+    shuffled: bool = False
 
     def __post_init__(self) -> None:
         least_tokens, least_length = (3, 8) if self.kind == "addition" else (2, 4)
@@ -72,6 +83,7 @@ class Task:
         )
         if self.kind != "addition":
             self._check_blocks()
+        self._check_sums()
 
     def _check_blocks(self) -> None:
         check_settings(
@@ -82,8 +94,31 @@ class Task:
             ood_block=(2 <= self.ood_block <= self.length // 2, f"at least 2 and {self._fitting(2)}"),
         )
 
+    def _check_sums(self) -> None:
+        addition, size = self.kind == "addition", (5 if self.scratchpad else 3) * self.digits
+        size += 3 if self.scratchpad else 2
+        check_settings(
+            self,
+            digits=(
+                self.digits == 0 or (addition and 2 <= self.digits <= MOST_DIGITS),
+                _of_sums(f"2 to {MOST_DIGITS}"),
+            ),
+            scratchpad=(not self.scratchpad or self.digits > 0, "no, unless the task has digits"),
+            shuffled=(not self.shuffled or addition, "no, unless the task is addition"),
+        )
+        if self.digits:
+            check_settings(
+                self,
+                vocabulary=(self.vocabulary >= 12, "at least 12: ten digits, the equals sign and the colon"),
+                length=(self.length >= size, f"at least {size}, one sum of {self.digits} digits"),
+            )
+
     def _fitting(self, times: int) -> str:
         return f"at most {self.length // times}, to fit {times} times into {self.length} positions"
+
+
+def _of_sums(needed: str) -> str:
+    return f"0, or {needed} in the task addition"
 
 
 def token_probabilities(distribution: str, vocabulary: int) -> Float[Tensor, " token"]:

@@ -1,4 +1,4 @@
-"""Questions that take more training to answer; each is asked of a finished run by its name, and its answer kept there.
+"""Questions that take more training to answer.
 
 - `plateau`: training goes on from the plateau as it is, moved along the most negative curvature either way, and moved
   as far at random. If the plateau is a saddle whose way out is that direction, the moved ones learn sooner.
@@ -6,14 +6,16 @@
   every coordinate at its own rate and norm gains act coordinate by coordinate; both single out the axes of the stream,
   which SGD without gains does not. The run's recipe is trained with learned positions under each combination, and the
   leading directions of the position tables are compared by how few coordinates they live on.
-- `lengths`: the run's recipe under every position scheme, tested on longer sequences than it was trained on.
+- `lengths`: the run's recipe under every position scheme, tested on longer sequences than it was trained on; beside
+  them a model that was not trained.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -25,19 +27,20 @@ from torch import Tensor
 from headspan.errors import ArgumentError
 from headspan.lab.architecture import POSITIONS
 from headspan.lab.curvature import LossSurface
+from headspan.lab.findings import RESTARTS
 from headspan.lab.landscape import plateau_at
 from headspan.lab.model import LabModel
+from headspan.lab.optimizers import optimizer_of
 from headspan.lab.recipe import Recipe
-from headspan.lab.record import score_row, write_track
+from headspan.lab.record import score_row
 from headspan.lab.run_folder import RunFolder, open_model
 from headspan.lab.scores import length_generalization, loss_and_accuracy
-from headspan.lab.session import initial_progress, optimizer_of, train, train_step
-from headspan.lab.study import STRETCHES, Bench, study_file
-from headspan.statistics.sparsity import sparsity_against_null
+from headspan.lab.session import initial_progress, train, train_step
+from headspan.lab.study import STRETCHES, Bench
+from headspan.subspaces import random_subspaces
 
 DISTANCE, LOOK_EVERY, PATIENCE = 1.0, 50, 1.5
-RESTARTS = ("as it is", "along the most negative curvature", "the other way along it", "as far at random")
-LEADING = 4
+LEADING, ROTATIONS = 4, 999
 VARIANTS: Mapping[str, Mapping[str, object]] = {
     "adamw, gains": {"optimizer": "adamw", "norm_gains": True},
     "adamw, no gains": {"optimizer": "adamw", "norm_gains": False},
@@ -130,12 +133,15 @@ def sparsity_study(folder: Path) -> xr.Dataset:
     Returns
     -------
     Dataset
-        `positions`, `tokens` [variant]: participation in [1, d]; `positions_null`: that of random directions, about
-        (d + 2)/3; `loss` at the end of training, in nats.
+        `positions`, `tokens` [variant]: participation in [1, d]; `positions_null`: that of randomly rotated tables,
+        about (d + 2)/3, and `positions_p` [variant], how often a rotation is as sparse; `gain_correlation` [variant]:
+        rank correlation, over coordinates, of layer 0's gains with their share in the leading position directions, in
+        [-1, 1], 0 under the null, NaN without gains; `loss` at the end of training, in nats.
     """
     recipe = RunFolder(folder).recipe()
     found = sparsity_after_training(recipe, recipe.steps)
-    columns = {name: (("variant",), [row[name] for row in found.values()]) for name in ("positions", "tokens", "loss")}
+    names = ("positions", "positions_p", "tokens", "gain_correlation", "loss")
+    columns = {name: (("variant",), [row[name] for row in found.values()]) for name in names}
     return xr.Dataset(
         {**columns, "positions_null": next(iter(found.values()))["positions_null"]},
         coords={"variant": list(found)},
@@ -143,18 +149,50 @@ def sparsity_study(folder: Path) -> xr.Dataset:
     )
 
 
-def table_sparsity(table: Float[Tensor, "row d"], leading: int = LEADING) -> tuple[float, float]:
-    """Mean participation of the leading right singular directions of a centered table, and that of random directions.
+def leading_directions(table: Float[Tensor, "row d"], leading: int = LEADING) -> Float[Tensor, "d k"]:
+    """Leading right singular directions of a centered table."""
+    rows = table.detach().double().cpu()
+    directions: Tensor = torch.linalg.svd(rows - rows.mean(0), full_matrices=False).Vh[:leading].T
+    return directions
+
+
+def table_sparsity(table: Float[Tensor, "row d"], leading: int = LEADING) -> dict[str, float]:
+    """How few coordinates the leading directions of a table live on.
 
     Returns
     -------
-    tuple
-        In [1, d], how many coordinates share a direction's mass; second, the same of random directions, about d/3.
+    dict
+        `found`: mean participation, in [1, d]. `null`: that of the same directions turned at random together, about
+        d/3, and `p`, how often a rotation's mean is as small.
     """
-    centered = table.detach().double().cpu() - table.detach().double().cpu().mean(0)
-    directions = torch.linalg.svd(centered, full_matrices=False).Vh[:leading].T.numpy()
-    found = sparsity_against_null(directions, seed=0)
-    return float(found["participation"].mean()), float(found["participation_null"].mean())
+    directions = leading_directions(table, leading)
+    found, rotated = float(participation(directions).mean()), torch.tensor(_rotated_participation(*directions.shape))
+    p = (1 + int((rotated <= found).sum())) / (1 + ROTATIONS)
+    return {"found": found, "null": float(rotated.mean()), "p": p}
+
+
+@lru_cache(maxsize=8)
+def _rotated_participation(d: int, k: int) -> tuple[float, ...]:
+    """Mean participation of each of many random sets of k orthonormal directions of R^d."""
+    return tuple(participation(random_subspaces((ROTATIONS,), d, k, 0).basis).mean(-1).tolist())
+
+
+def participation(directions: Float[Tensor, "*draw d k"]) -> Float[Tensor, "*draw k"]:
+    """1 / sum of the fourth powers of each unit column: how many coordinates share it."""
+    return directions.pow(4).sum(-2).reciprocal()
+
+
+def gain_correlation(model: LabModel) -> float:
+    """Rank correlation of layer 0's gains with each coordinate's share in the leading position directions."""
+    norm = model.stack[0].input_layernorm
+    if not model.shape.norm_gains or model.shape.norm == "none":
+        return float("nan")
+    share = leading_directions(model.embed_positions.weight).square().sum(1)
+    gains = norm.get_parameter("weight").detach().double().abs()
+    if float(gains.std()) == 0:  # before training
+        return float("nan")
+    ranks = torch.stack([one.argsort().argsort().double() for one in (share, gains)])
+    return float(torch.corrcoef(ranks)[0, 1])
 
 
 def sparsity_after_training(recipe: Recipe, steps: int) -> dict[str, dict[str, float]]:
@@ -163,7 +201,8 @@ def sparsity_after_training(recipe: Recipe, steps: int) -> dict[str, dict[str, f
     Returns
     -------
     dict
-        By variant: `positions`, `tokens` (participation, in [1, d]), `positions_null`, and `loss` at the end.
+        By variant: `positions`, `tokens` (participation, in [1, d]), `positions_null`, `positions_p`,
+        `gain_correlation`, and `loss` at the end.
     """
     found: dict[str, dict[str, float]] = {}
     for name, options in VARIANTS.items():
@@ -178,8 +217,14 @@ def sparsity_after_training(recipe: Recipe, steps: int) -> dict[str, dict[str, f
 
 
 def _sparsities(model: LabModel) -> dict[str, float]:
-    positions, null = table_sparsity(model.embed_positions.weight)
-    return {"positions": positions, "tokens": table_sparsity(model.embed_tokens.weight)[0], "positions_null": null}
+    positions, tokens = table_sparsity(model.embed_positions.weight), table_sparsity(model.embed_tokens.weight)
+    return {
+        "positions": positions["found"],
+        "positions_null": positions["null"],
+        "positions_p": positions["p"],
+        "tokens": tokens["found"],
+        "gain_correlation": gain_correlation(model),
+    }
 
 
 def lengths_study(folder: Path) -> xr.Dataset:
@@ -189,6 +234,7 @@ def lengths_study(folder: Path) -> xr.Dataset:
     -------
     Dataset
         `accuracy` [positions, length]: OOD, in [0, 1], 1/vocabulary under the null; NaN beyond a learned table.
+        `accuracy_untrained` [length]: that of the run's own model before training.
     """
     recipe = RunFolder(folder).recipe()
     if recipe.task.kind != "copying":
@@ -196,8 +242,12 @@ def lengths_study(folder: Path) -> xr.Dataset:
     lengths = [int(stretch * recipe.task.length) for stretch in STRETCHES]
     models = (_model_with(folder, scheme) for scheme in POSITIONS)
     rows = [list(length_generalization(model, recipe.task, lengths).values()) for model in models]
+    untrained = length_generalization(LabModel(recipe.shape, recipe.seed), recipe.task, lengths)
     return xr.Dataset(
-        {"accuracy": (("positions", "length"), np.array(rows))},
+        {
+            "accuracy": (("positions", "length"), np.array(rows)),
+            "accuracy_untrained": (("length",), list(untrained.values())),
+        },
         coords={"positions": list(POSITIONS), "length": lengths},
         attrs={"steps": recipe.steps, "trained_length": recipe.task.length},
     )
@@ -210,24 +260,3 @@ def _model_with(folder: Path, scheme: str) -> LabModel:
         return open_model(files.model_folder)
     other = recipe.with_settings(positions=scheme, sharpness_every=0)
     return train(other, measure=lambda model, _, tests, step: score_row(model, tests)).model
-
-
-STUDIES: Mapping[str, Callable[[Path], xr.Dataset]] = {
-    "plateau": plateau_study,
-    "sparsity": sparsity_study,
-    "lengths": lengths_study,
-}
-
-
-def check_study(name: str) -> str:
-    """The name, if there is a study of that name."""
-    if name not in STUDIES:
-        raise ArgumentError(f"there is no study {name!r}; studies are {', '.join(STUDIES)}")
-    return name
-
-
-def keep_study(name: str, folder: Path) -> xr.Dataset:
-    """A study of the run in a folder, made and kept there."""
-    found = STUDIES[check_study(name)](folder)
-    write_track(found, study_file(folder, name))
-    return found

@@ -109,6 +109,9 @@ def test_every_claim_of_the_note_gets_a_verdict(studied: xr.DataTree) -> None:
                  "previous-token head forms first", "sharpness", "token embedding", "saddle"):  # fmt: skip
         assert any(part in claim for claim in verdicts), part
     assert all("nan" not in one.statement for one in found)
+    verdict = next(one.statement for one in found if one.statement.startswith("Verdict on the plateau"))
+    assert "a saddle (smallest eigenvalue -" in verdict
+    assert "no layer carries the rule alone" in verdict
     bridge = next(one for one in found if one.statement.startswith("The bridge (top 5"))
     assert "Verdict on this run: holds" in bridge.evidence
     assert bridge.value == pytest.approx(float(studied.to_dataset()["bridge_energy"].isel(step=-1, k=1)[1]), abs=1e-6)

@@ -14,6 +14,7 @@ from headspan.lab.geometry import group_of, groups
 from headspan.lab.landscape import group_sensitivity, loss_along, plateau_at, subspace_sensitivity
 from headspan.lab.model import LabModel
 from headspan.lab.sequences import copying_sequences
+from headspan.lab.spectral_density import spectral_quadrature
 from headspan.lab.task import Task
 
 TASK = Task(vocabulary=5, length=8, shortest=2, longest=3, ood_block=3)
@@ -166,3 +167,27 @@ def test_a_point_with_negative_curvature_is_called_a_saddle() -> None:
     assert found.curvature == pytest.approx(float(values[0]), rel=0.02)
     assert found.fall >= 0
     assert np.isfinite(found.gradient_norm)
+
+
+def test_the_density_of_a_tiny_models_hessian_is_that_of_its_eigenvalues() -> None:
+    here = surface()
+    product, n = here.hessian_product(), len(here.point)
+    exact = torch.linalg.eigvalsh(torch.stack([product(row) for row in torch.eye(n, dtype=torch.float64)]))
+    found, top = spectral_quadrature(product, n, seeded(), probes=24, steps=60), float(exact[-1])
+    for count in (torch.square, lambda x: (x > 0.1 * top).double(), lambda x: (x < -0.01 * top).double()):
+        mean, error = found.mean(count(found.nodes))
+        assert mean == pytest.approx(float(count(exact).mean()), abs=4 * error)
+    assert float(found.nodes.max()) == pytest.approx(float(exact[-1]), rel=1e-6)
+    assert float(found.nodes.min()) == pytest.approx(float(exact[0]), rel=1e-6)
+
+
+def test_a_density_is_a_density_and_knows_a_diagonal_exactly() -> None:
+    diagonal = torch.tensor([-1.0, 0.0, 0.0, 2.0], dtype=torch.float64)
+    found = spectral_quadrature(lambda v: diagonal * v, 4, torch.Generator().manual_seed(1), probes=400, steps=4)
+    assert sorted(set(found.nodes.round(decimals=6).flatten().tolist())) == [-1.0, 0.0, 2.0]
+    grid = torch.linspace(-3, 4, 701, dtype=torch.float64)
+    assert float(torch.trapezoid(found.density(grid, 0.1), grid)) == pytest.approx(1.0, abs=1e-6)
+    share, error = found.mean((found.nodes < -0.5).double())
+    assert share == pytest.approx(0.25, abs=4 * error)
+    with pytest.raises(ArgumentError, match="probes needs to be at least 2"):
+        spectral_quadrature(lambda v: v, 4, torch.Generator(), probes=1)

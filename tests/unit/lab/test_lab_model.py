@@ -6,14 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+import headspan
 from headspan.checkpoint import open_checkpoint
 from headspan.errors import ArgumentError, CheckpointError
 from headspan.heads.logits import relative_rotation
 from headspan.lab.architecture import Architecture
 from headspan.lab.model import LabModel, dropout_factors
+from headspan.lab.positions import alibi_terms, offset_buckets
 from headspan.lab.run_folder import open_model, save_model
 from headspan.lenses.catalog import lenses
 from headspan.lenses.model import open_model as opened
@@ -23,6 +26,9 @@ SHAPES = {
     "learned-rms-mlp": {"positions": "learned", "norm": "rmsnorm", "mlp": 20, "heads": 2},
     "bare": {"positions": "none", "norm": "none", "tied": True, "bias": False},
     "without-gains": {"norm_gains": False, "heads": 4, "d_head": 6},
+    "sines": {"positions": "sinusoidal"},
+    "alibi": {"positions": "alibi", "heads": 2},
+    "relative": {"positions": "relative", "heads": 2},
 }
 by_shape = pytest.mark.parametrize("options", SHAPES.values(), ids=SHAPES)
 TOKENS = torch.randint(0, 20, (3, 11), generator=torch.Generator().manual_seed(0))
@@ -32,7 +38,7 @@ def model_of(options: dict[str, object]) -> LabModel:
     model = LabModel(Architecture(vocabulary=20, length=12, d_model=16, **options), seed=1).double()  # type: ignore[arg-type]
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "norm" in name:  # a gain left at one would hide a mistake
+            if "norm" in name or "relative" in name:  # a gain left at one, a term at nought, would hide a mistake
                 parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
     return model
 
@@ -61,6 +67,8 @@ def test_our_heads_give_the_models_attention(options: dict[str, object], tmp_pat
             logits = turned @ k.mT * heads.d_head**-0.5
             where = (torch.arange(11)[:, None] - torch.arange(11)) == offset
             scores[..., where] = logits[..., where]
+        terms = model.stack[layer].self_attn.position_terms(seen.reads[layer])
+        scores = scores if terms is None else scores + terms
         torch.testing.assert_close(scores, seen.scores[layer], atol=1e-9, rtol=1e-9)
 
 
@@ -70,7 +78,7 @@ def test_heads_tables_and_norms_rebuild_what_enters_each_layer(options: dict[str
     model = model_of(options)
     heads = open_checkpoint(save_model(model, tmp_path)).heads()
     x = heads.W_E[TOKENS]
-    if options.get("positions") == "learned":
+    if options.get("positions") in ("learned", "sinusoidal"):
         x = x + heads.W_pos[:11]
     torch.testing.assert_close(x, model.embed(TOKENS))
     norm = heads.norm(0)
@@ -149,7 +157,7 @@ def test_what_is_dropped_is_made_up_for_on_average() -> None:
         ({"heads": 3}, r"d_model 64 is not divisible by 3 heads; change one or give --set d_head"),
         ({"layers": 0}, r"layers needs to be at least 1, found 0"),
         ({"d_model": 6, "heads": 2}, r"d_head needs to be even, .* found 3"),
-        ({"positions": "alibi"}, r"positions needs to be one of rotary, learned, none, found 'alibi'"),
+        ({"positions": "conical"}, r"positions needs to be one of rotary, .*, none, found 'conical'"),
         ({"dropout": 1.0}, r"dropout needs to be at least 0 and below 1, found 1.0"),
     ],
 )
@@ -165,3 +173,51 @@ def test_dropout_drops_its_share_and_keeps_the_mean() -> None:
     pairs = (factors[:, 1:] == 0) & (factors[:, :-1] == 0)  # neighbors come of one draw, and are independent
     assert float(pairs.double().mean()) == pytest.approx(0.09, abs=0.01)
     assert float(dropout_factors(torch.Size([64]), 0.999999, torch.Generator().manual_seed(0)).max()) >= 0
+
+
+def test_alibi_takes_a_multiple_of_the_offset_from_each_logit() -> None:
+    terms = alibi_terms(5, 4)
+    assert terms[:, 4, 1].tolist() == [-3 * slope for slope in (1 / 4, 1 / 16, 1 / 64, 1 / 256)]
+    assert (terms[:, 1, 1] == 0).all()
+
+
+def test_relative_offsets_have_a_bucket_each_up_to_half_and_share_the_last_beyond_training() -> None:
+    first = offset_buckets(200, 64)[:, 0]
+    assert first[:16].tolist() == list(range(16))
+    assert (np.diff(first) >= 0).all()
+    assert first[63] == 31
+    assert (first[64:] == 31).all()
+    assert offset_buckets(12, 8)[7, 0] == 7
+
+
+def test_sines_go_on_beyond_the_trained_length_and_are_not_trained() -> None:
+    model = model_of(SHAPES["sines"])
+    assert "embed_positions.weight" not in dict(model.named_parameters())
+    torch.testing.assert_close(model.embed_positions.weight, model.sines(12).double())
+    longer = torch.zeros(1, 30, dtype=torch.int64)
+    torch.testing.assert_close((model.embed(longer) - model.embed_tokens(longer))[0, 29], model.sines(30)[29].double())
+
+
+@pytest.mark.parametrize("scheme", ["rotary", "alibi", "relative", "none"])
+@torch.no_grad()
+def test_only_offsets_count_where_positions_are_not_added_to_tokens(scheme: str) -> None:
+    model = model_of({"positions": scheme, "layers": 1})
+    repeated = torch.full((1, 9), 3)
+    scores = model.trace(repeated).scores[0, 0, 0]
+    torch.testing.assert_close(scores[1:, 1:], scores[:-1, :-1])
+    assert bool((scores[8, :8] == scores[8, 0]).all()) == (scheme == "none")
+
+
+def test_heads_as_wide_as_the_stream_are_compared_by_their_leading_directions(tmp_path: Path) -> None:
+    model = model_of({})
+    with torch.no_grad():
+        model.stack[1].self_attn.k_proj.weight[:] = model.stack[0].self_attn.o_proj.weight.T
+    whole = headspan.affinity(str(save_model(model, tmp_path)), progress=False).findings
+    assert whole[0].statement.startswith("The projection kernel compares nothing here")
+    assert len(whole) == 1
+    cut = headspan.affinity(str(tmp_path), tolerance=0.5, progress=False)
+    assert "is the strongest K-composition" in cut.findings[1].statement
+    pair = {name: cut[name].to_dataset().sel(src="L0H0", dst="L1H0", null="haar") for name in ("OQ", "OK")}
+    assert float(pair["OK"]["projection_kernel"]) == pytest.approx(int(pair["OK"]["dst_rank"]))
+    assert float(pair["OK"]["projection_kernel_z"]) > 5
+    assert abs(float(pair["OQ"]["projection_kernel_z"])) < 4

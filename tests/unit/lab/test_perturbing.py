@@ -25,7 +25,15 @@ from headspan.lab.scores import (
 )
 from headspan.lab.sequences import copying_sequences
 from headspan.lab.task import Task, marginal_accuracy, marginal_losses
-from headspan.lab.training_studies import first_above, restarts, sparsity_after_training, table_sparsity
+from headspan.lab.training_studies import (
+    first_above,
+    gain_correlation,
+    leading_directions,
+    restarts,
+    sparsity_after_training,
+    table_sparsity,
+)
+from headspan.statistics.sparsity import sparsity_against_null
 from headspan.subspaces import random_subspaces
 from tests.unit.lab.small import tiny_recipe
 from tests.unit.lab.test_named_spaces import model, with_gap
@@ -220,11 +228,34 @@ def test_restarts_begin_where_they_say_and_see_the_same_data() -> None:
 def test_a_table_on_few_coordinates_is_told_from_a_spread_one() -> None:
     sparse = torch.zeros(20, 32)
     sparse[:, :4] = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
-    value, chance = table_sparsity(sparse)
+    found = table_sparsity(sparse)
+    value, chance = found["found"], found["null"]
+    assert found["p"] == 0.001
     assert value < 4.001
-    assert chance == pytest.approx(32 * 34 / (3 * 32), rel=0.05)  # a random direction: about (d + 2) / 3
-    spread, _ = table_sparsity(torch.randn(200, 32, generator=torch.Generator().manual_seed(0)))
+    single = sparsity_against_null(np.eye(32)[:, :1], seed=0)[
+        "participation_null"
+    ]  # a random direction: about (d + 2)/3
+    assert chance == pytest.approx(float(single[0]), rel=0.02)
+    random = table_sparsity(torch.randn(200, 32, generator=torch.Generator().manual_seed(0)))
+    assert random["p"] > 0.05
+    spread = random["found"]
     assert spread == pytest.approx(chance, rel=0.35)
+
+
+def test_tables_without_structure_are_called_sparse_as_often_as_said() -> None:
+    generator = torch.Generator().manual_seed(5)
+    found = [table_sparsity(torch.randn(20, 12, generator=generator))["p"] for _ in range(400)]
+    share = sum(p <= 0.05 for p in found) / 400
+    assert abs(share - 0.05) < 4 * (0.05 * 0.95 / 400) ** 0.5
+
+
+def test_gains_that_follow_position_coordinates_are_seen() -> None:
+    model = LabModel(Architecture(vocabulary=8, length=20, d_model=16, positions="learned"), seed=0)
+    assert math.isnan(gain_correlation(model))  # all gains are one before training
+    share = leading_directions(model.embed_positions.weight).square().sum(1)
+    with torch.no_grad():
+        model.stack[0].input_layernorm.weight.copy_(1 - share)
+    assert gain_correlation(model) == pytest.approx(-1.0)
 
 
 def test_every_variant_of_the_sparsity_puzzle_trains() -> None:

@@ -10,10 +10,11 @@ import xarray as xr
 
 from headspan.errors import ArgumentError, HeadspanError
 from headspan.lab.experiment_figures import experiment_figures
+from headspan.lab.findings import findings
 from headspan.lab.session import run_once
-from headspan.lab.study import kept_studies
+from headspan.lab.studies import keep_study
+from headspan.lab.study import kept_studies, study
 from headspan.lab.study_findings import study_findings
-from headspan.lab.training_studies import keep_study
 from tests.unit.lab.small import tiny_recipe
 
 STARTS = ["as it is", "along the most negative curvature", "the other way along it", "as far at random"]
@@ -31,7 +32,7 @@ def waited(*steps: float) -> xr.Dataset:
 
 def spread_over(*coordinates: float) -> xr.Dataset:
     """A sparsity study with these participations."""
-    columns = {name: (("variant",), list(coordinates)) for name in ("positions", "tokens", "loss")}
+    columns = {name: (("variant",), list(coordinates)) for name in ("positions", "tokens", "loss", "gain_correlation")}
     return xr.Dataset(
         {**columns, "positions_null": 11.9}, coords={"variant": VARIANTS}, attrs={"d_model": 32, "steps": 9}
     )
@@ -67,10 +68,13 @@ def test_what_makes_positions_sparse_is_named_only_if_its_interval_says_so() -> 
 
 def test_longer_sequences_are_told_by_position_scheme() -> None:
     table = xr.DataArray([[0.98, 0.7], [0.95, np.nan], [0.2, 0.1]], dims=("positions", "length"))
-    one = xr.Dataset({"accuracy": table}, {"positions": ["rotary", "learned", "none"], "length": [64, 128]},
+    floor = ("length", [0.02, 0.02])
+    one = xr.Dataset({"accuracy": table, "accuracy_untrained": floor},
+                     {"positions": ["rotary", "learned", "none"], "length": [64, 128]},
                      {"steps": 9, "trained_length": 64})  # fmt: skip
     sentence = study_findings("lengths", [one, one])[0].statement
     assert "rotary 0.98 at 64, 0.70 at 128; learned 0.95 at 64 and undefined beyond; none 0.20 at 64" in sentence
+    assert "untrained 0.02" in sentence
     assert "Copying was learned with rotary and learned." in sentence
 
 
@@ -95,3 +99,13 @@ def test_longer_sequences_are_for_copying(tmp_path: Path) -> None:
     run_once(recipe, tmp_path / "run")
     with pytest.raises(ArgumentError, match="the study lengths needs the task copying, found addition"):
         keep_study("lengths", tmp_path / "run")
+
+
+def test_a_run_of_sums_is_not_told_as_one_of_copying(tmp_path: Path) -> None:
+    run_once(tiny_recipe(kind="addition", steps=4, mlp=8), tmp_path / "run")
+    told = findings(study(tmp_path / "run"))
+    assert "does not learn to add within 4 steps" in told[0].statement
+    assert all("Verdict on this run" not in one.evidence for one in told)
+    spectrum = next(one for one in told if "spectrum" in one.statement)
+    assert spectrum.evidence.startswith("Of copying the note says: the embedding has one very large singular value")
+    assert spectrum.evidence.endswith("On the task addition it does not appear.")

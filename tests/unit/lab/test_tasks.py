@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,17 +12,11 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from headspan.errors import ArgumentError, HeadspanError
+from headspan.lab.arithmetic import SUM, addition_sequences, carried_through, held_out_pairs
 from headspan.lab.recipe import text_recipe
-from headspan.lab.sequences import (
-    BURN_IN,
-    SUM,
-    addition_sequences,
-    copying_sequences,
-    held_out_pairs,
-    text_sequences,
-    text_tokens,
-)
+from headspan.lab.sequences import BURN_IN, copying_sequences
 from headspan.lab.session import train
+from headspan.lab.source import text_sequences, text_tokens
 from headspan.lab.task import Task, token_probabilities
 
 TASK = Task()
@@ -164,5 +159,65 @@ def test_a_text_that_is_too_short_or_has_unknown_tokens_is_refused(tmp_path: Pat
     ],
 )
 def test_an_impossible_task_is_refused_in_one_line(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        Task(**options)
+
+
+def digit_task(**options: Any) -> Task:
+    return Task(kind="addition", vocabulary=12, digits=3, **{"length": 11, **options})
+
+
+def number(digits: torch.Tensor) -> torch.Tensor:
+    """Numbers from digits, the largest first."""
+    return (digits * 10 ** torch.arange(digits.shape[1] - 1, -1, -1)).sum(1)
+
+
+@pytest.mark.parametrize(("scratchpad", "length", "result"), [(False, 11, 7), (True, 18, 14)])
+def test_sums_of_digits_are_right_with_and_without_a_scratchpad(scratchpad: bool, length: int, result: int) -> None:
+    task = digit_task(scratchpad=scratchpad, length=length)
+    drawn = addition_sequences(task, 300, torch.Generator().manual_seed(0))
+    tokens = drawn.tokens
+    assert torch.equal(number(tokens[:, :3]) + number(tokens[:, 3:6]), number(tokens[:, result:]))
+    assert (tokens[:, 6] == 10).all()
+    assert drawn.scored.nonzero()[:, 1].unique().tolist() == list(range(result, length))
+    if scratchpad:
+        digit, carry = tokens[:, 7:13:2], tokens[:, 8:13:2]
+        assert torch.equal(digit.flip(1), tokens[:, result + 1 :])
+        assert torch.equal(carry[:, -1], tokens[:, result])
+        assert torch.equal(carry[:, 0], (tokens[:, 2] + tokens[:, 5] >= 10).long())
+        assert (tokens[:, 13] == 11).all()
+
+
+def test_a_carry_through_every_digit_is_never_trained_on_and_always_tested() -> None:
+    for ood in (False, True):
+        tokens = addition_sequences(digit_task(), 3000, torch.Generator().manual_seed(1), ood=ood).tokens
+        through = carried_through(tokens[:, :3].flip(1), tokens[:, 3:6].flip(1))
+        assert bool(through.all() if ood else not through.any())
+
+
+def test_shuffled_sums_keep_their_tokens_and_lose_their_rule() -> None:
+    tasks = (digit_task(), digit_task(shuffled=True))
+    plain, shuffled = (addition_sequences(task, 400, torch.Generator().manual_seed(2)).tokens for task in tasks)
+    assert torch.equal(plain[:, :7], shuffled[:, :7])
+    assert torch.equal(number(plain[:, 7:]).sort().values, number(shuffled[:, 7:]).sort().values)
+    assert float((plain[:, 7:] == shuffled[:, 7:]).all(1).double().mean()) < 0.05
+    modular = Task(kind="addition", vocabulary=32, length=32, shuffled=True)
+    tokens = addition_sequences(modular, 100, torch.Generator().manual_seed(2)).tokens
+    right = (tokens[:, 0::4] + tokens[:, 1::4]) % 31 == tokens[:, 3::4]
+    assert float(right.double().mean()) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "addition", "digits": 1}, "digits needs to be 0, or 2 to 12 in the task addition, found 1"),
+        ({"digits": 3}, "digits needs to be 0, or 2 to 12 in the task addition, found 3"),
+        ({"kind": "addition", "scratchpad": True}, "scratchpad needs to be no, unless the task has digits"),
+        ({"shuffled": True}, "shuffled needs to be no, unless the task is addition"),
+        ({"kind": "addition", "digits": 3, "length": 10}, "length needs to be at least 11, one sum of 3 digits"),
+        ({"kind": "addition", "digits": 3, "vocabulary": 11}, "vocabulary needs to be at least 12"),
+    ],
+)
+def test_impossible_sums_are_refused_in_one_line(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         Task(**options)

@@ -98,7 +98,9 @@ def test_addition_and_text_train_too(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["sorting"], "there is no task 'sorting'; tasks are copying, addition, text"),
-        (["copying", "--preset", "slow"], "there is no preset 'slow'"),
+        (["copying", "--preset", "slow"], "the task copying has no preset 'slow'"),
+        (["addition", "--preset", "fast"], "the task addition has no preset 'fast'; its presets are default"),
+        (["text", "--text", "x.txt", "--preset", "smoke"], "the task text has no presets, found --preset smoke"),
         (["copying", "--steps", "0"], "steps needs to be at least 1, found 0"),
         (["copying", "--set", "heads=3"], "d_model 64 is not divisible by 3 heads"),
         (

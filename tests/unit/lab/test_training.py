@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -211,7 +213,7 @@ def test_a_device_that_is_not_there_is_refused_before_a_folder_is_made(tmp_path:
 def test_a_recipe_comes_back_from_its_record() -> None:
     for recipe in PRESETS.values():
         assert Recipe.of(recipe.record()) == recipe
-    with pytest.raises(ArgumentError, match="there is no preset 'slow'; presets are default, fast, smoke, published"):
+    with pytest.raises(ArgumentError, match="no preset 'slow'; its presets are default, fast, smoke, published"):
         preset("slow")
 
 
@@ -261,3 +263,36 @@ def test_the_record_is_one_dataset_that_survives_its_file(tmp_path: Path) -> Non
         np.testing.assert_array_equal(run.track[name].values, again[name].values)
     with pytest.raises(HeadspanError, match="a record needs at least one row"):
         track_dataset(tiny_recipe(), [])
+
+
+def test_our_adamw_gives_torchs_bytes_and_takes_up_its_state() -> None:
+    recipe = tiny_recipe(weight_decay=0.1)
+    ours, theirs = session.initial_progress(recipe), session.initial_progress(recipe)
+    settings = {"lr": recipe.learning_rate, "betas": recipe.betas, "eps": recipe.eps}
+    theirs.optimizer = torch.optim.AdamW(theirs.model.parameters(), **settings, weight_decay=0.1, fused=True)
+    source = recipe.source()
+    for _ in range(3):
+        session.train_step(recipe, source, ours)
+        session.train_step(recipe, source, theirs)
+    ours.optimizer.load_state_dict(theirs.optimizer.state_dict())
+    session.train_step(recipe, source, ours)
+    session.train_step(recipe, source, theirs)
+    for name, tensor in theirs.model.state_dict().items():
+        assert torch.equal(tensor, ours.model.state_dict()[name]), name
+
+
+def test_a_run_does_not_wait_for_torchs_compiler(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom tests.unit.lab.small import tiny_recipe\n"
+        "from headspan.lab.session import run_once\n"
+        f"run_once(tiny_recipe(sharpness_every=12), Path({str(tmp_path / 'run')!r}))\n"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(("save_every", "kept"), [(500, [0, 50, 100, 200, 400, 500]), (75, [0, 50, 75, 150, 225])])
+def test_a_model_from_before_an_early_transition_is_kept(save_every: int, kept: list[int]) -> None:
+    recipe = preset("default").with_settings(save_every=save_every)
+    assert [step for step in range(kept[-1] + 1) if recipe.is_kept(step)] == kept

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from headspan.checkpoint.config import MAX_WIDTH, Config
 from headspan.checkpoint.families import logits
 from headspan.checkpoint.families.description import Stack
 from headspan.checkpoint.families.layout import Layout, describe
 from headspan.checkpoint.families.parts import Latent, Linear, Projection, Rows, Shape, rms_norm
+from headspan.dims import Positions
 from headspan.errors import CheckpointError
 
 
@@ -246,16 +247,17 @@ LAB_DEFAULTS: Mapping[str, Any] = {
 
 def _lab(layout: Layout, config: Config) -> Layout:
     positions, norm = config.get("position_type"), config.get("norm_type")
-    if positions not in ("rotary", "learned", "none") or norm not in ("layernorm", "rmsnorm", "none"):
+    if positions not in get_args(Positions) or norm not in ("layernorm", "rmsnorm", "none"):
         raise CheckpointError(
             f"{config.place}: 'position_type' {positions!r} or 'norm_type' {norm!r} is none that the lab writes; "
-            "they are rotary, learned, none and layernorm, rmsnorm, none"
+            f"they are {', '.join(get_args(Positions))} and layernorm, rmsnorm, none"
         )
     layers = layout.shape(config).n_layers
     return replace(
         layout,
         positions=positions,
-        position_table="embed_positions.weight" if positions == "learned" else None,
+        position_table="embed_positions.weight" if positions in ("learned", "sinusoidal") else None,
+        position_terms=("relative_bias",) if positions == "relative" else (),
         norm_kind="rmsnorm" if norm == "rmsnorm" else "layernorm",
         norm_absent=tuple(range(layers)) if norm == "none" else (),
         bare_norms=norm == "none" or not config.flag("norm_gains", default=True),

@@ -41,6 +41,8 @@ READ = {"OQ": "query", "OK": "key", "OV": "value"}
 def findings(result: Result) -> list[Finding]:
     """Findings over OQ, OK and OV, from the projection kernel."""
     used = [pairing for pairing in composing_pairings(result) if _has_pairs(result, pairing)]
+    if used and all(_is_whole_stream(result, pairing) for pairing in used):
+        return [_incomparable(result, used)]
     found = [_strongest(result, pairing) for pairing in used]
     if is_sketched(result):
         found += [_certified(result, used)] if used else []
@@ -51,6 +53,29 @@ def findings(result: Result) -> list[Finding]:
         found += [_significant(result, pairing) for pairing in used]
     hub = _hub(result) if used else None
     return found if hub is None else [*found, hub]
+
+
+def _is_whole_stream(result: Result, pairing: str) -> bool:
+    """Whether every space is the whole stream, so that all pairs overlap in all of it."""
+    if is_sketched(result) or KERNEL not in metrics_of(result, pairing):
+        return False
+    node, heads = result[pairing], head_node(result, pairing)
+    ranks = np.concatenate([heads[name].values.ravel() for name in ("src_rank", "dst_rank")])
+    expected = node[f"{KERNEL}_null"].sel(null=HAAR).values
+    expected = expected[np.isfinite(expected)]
+    return bool(len(expected) and (ranks == ranks[0]).all() and np.allclose(expected, ranks[0], rtol=1e-9))
+
+
+def _incomparable(result: Result, pairings: list[str]) -> Finding:
+    width = int(head_node(result, pairings[0])["src_rank"].max())
+    return Finding(
+        lens="affinity",
+        statement=f"The projection kernel compares nothing here: heads are as wide as the stream, so that every pair "
+        f"overlaps in all {width} dimensions. Cut spaces to their leading directions: tolerance=0.5 (--tolerance 0.5).",
+        value=float(width),
+        expected=float(width),
+        reference=PAPER,
+    )
 
 
 def _strongest(result: Result, pairing: str) -> Finding:

@@ -1,8 +1,9 @@
 r"""The core of every pair of heads, a tile at a time, and what its spectrum says; directions are not formed.
 
 1. Senders of as many source layers as a third of the budget holds (`heads.channels`); receivers one layer at a time.
-2. One product gives the cores S^T D [p, q] of a tile of pairs; the eigenvalues of their Gram matrices are the squared
-   strengths of all channels. For the sums below that is precise enough, and takes a quarter of the time of an SVD.
+2. One product gives the cores S^T D [p, q] of a sender with a layer; the eigenvalues of their Gram matrices are the
+   squared strengths of all channels. For the sums below that is precise enough, and takes a quarter of the time of an
+   SVD.
 3. Kept of each pair are the leading strength, its share of the energy, the participation ratio and how many channels
    carry 90 %.
 """
@@ -28,8 +29,8 @@ Order = Literal["composing", "different", "all"]
 """Which ordered pairs of layers: the source's before the destination's, any two different ones, or all."""
 MOST = 0.9
 NUMBERS = ("strength", "share", "participation", "carrying")
-TILE_BYTES = 2**26
-"""Cores of a tile: more of them would leave the processor's cache while they are multiplied."""
+TILE_BYTES = 2**24
+"""Gram matrices whose eigenvalues are taken together."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +114,29 @@ def _sources(S: Tensor, first: int, layer: int, order: Order, n_heads: int) -> s
     return slice(0, stop * n_heads)
 
 
+@one_thread()
 def _fill(
     tables: dict[str, Tensor], S: Float[Tensor, "n d p"], D: Float[Tensor, "m d q"], at: tuple[int, int], memory: int
 ) -> None:
-    """The numbers of all pairs of these senders and receivers, at their place in the tables."""
-    (m, d, q), p = D.shape, S.shape[-1]
+    """The numbers of all pairs of these senders and receivers, at their place in the tables.
+
+    One sender's cores stay in the processor's cache until their Gram matrices are formed, and no array is made twice:
+    on new ones the system spends as long as the products take.
+    """
+    (m, d, q), p, k = D.shape, S.shape[-1], min(S.shape[-1], D.shape[-1])
     columns = D.permute(1, 0, 2).reshape(d, m * q)
-    step = max(1, min(TILE_BYTES, memory // 8) // (m * p * q * S.element_size()))
+    product = columns.new_empty(p, m * q)
+    cores = product.view(p, m, q).transpose(0, 1)
+    first, second = (cores, cores.mT) if p <= q else (cores.mT, cores)
+    step = max(1, min(TILE_BYTES, memory // 8) // (m * k * k * S.element_size()))
+    grams = columns.new_empty(min(step, len(S)), m, k, k)
     for start in range(0, len(S), step):
-        rows = S[start : start + step].mT.reshape(-1, d)
-        cores = (rows @ columns).view(-1, p, m, q).transpose(1, 2)
-        numbers = spectrum_numbers(_energies(cores))
-        place = slice(at[0] + start, at[0] + start + len(cores)), slice(at[1], at[1] + m)
+        some = S[start : start + step]
+        for sender, gram in zip(some, grams, strict=False):
+            torch.mm(sender.mT, columns, out=product)
+            torch.bmm(first, second, out=gram)
+        numbers = spectrum_numbers(_eigenvalues(grams[: len(some)]))
+        place = slice(at[0] + start, at[0] + start + len(some)), slice(at[1], at[1] + m)
         for name, values in numbers.items():
             tables[name][place] = values.double().cpu()
 
@@ -132,8 +144,11 @@ def _fill(
 @one_thread()
 def _energies(cores: Float[Tensor, "*pairs p q"]) -> Float[Tensor, "*pairs k"]:
     """Squared singular values, ascending, through the smaller Gram matrix."""
-    gram = cores @ cores.mT if cores.shape[-2] <= cores.shape[-1] else cores.mT @ cores
-    energies: Tensor = torch.linalg.eigvalsh(gram)
+    return _eigenvalues(cores @ cores.mT if cores.shape[-2] <= cores.shape[-1] else cores.mT @ cores)
+
+
+def _eigenvalues(grams: Float[Tensor, "*pairs k k"]) -> Float[Tensor, "*pairs k"]:
+    energies: Tensor = torch.linalg.eigvalsh(grams)
     return energies.clamp(min=0)
 
 

@@ -158,10 +158,11 @@ headspan.card = (() => {
       headspan.live?.head(label) ?? "", pairPart(label, view.with, view) ?? "",
       ...maps.map(([map, found]) => part(map.title, found)), ...texts(label).filter(Boolean),
       ...wiring(label, view).filter(Boolean), ...more(label).filter(Boolean), ...facts(label), ...curves);
-    if (view.head !== previous) card.scrollTop = 0;
-    previous = view.head;
+    if (view.head !== previous && scrolled) card.scrollTop = 0;
+    [previous, scrolled] = [view.head, scrolled && view.head === previous];
   }
-  let previous = null;
+  let previous = null, scrolled = false;
+  card.addEventListener("scroll", () => { scrolled = true; }, {passive: true});
 
   /* Close, and go back to where the reader was. */
   function close() {
@@ -173,8 +174,9 @@ headspan.card = (() => {
   /* Choose a head; `focus` moves the keyboard to the card. */
   function open(label, {other = null, focus = false} = {}) {
     if (!card.contains(document.activeElement)) returnTo = document.activeElement;
-    headspan.state.set({head: label, with: other});
+    // Asked for before anything changes: afterwards the browser would have to lay the page out at once.
     const box = card.getBoundingClientRect();
+    headspan.state.set({head: label, with: other});
     // On a narrow screen the card stands below the diagram.
     if (box.top > innerHeight - 80 || box.bottom < 80) card.scrollIntoView({block: "start"});
     if (focus) card.querySelector(".card-title")?.focus({preventScroll: true});

@@ -190,6 +190,21 @@ def test_a_cell_of_a_heat_map_chooses_its_head(page: Watched) -> None:
     page.wait_for_selector("[data-card=L1H5][data-chosen]")
 
 
+STYLE_OF = "(all, name) => all.map((each) => getComputedStyle(each)[name])"
+
+
+def test_curves_and_bars_of_a_card_are_drawn_in_color_and_within_their_boxes(page: Watched) -> None:
+    page.look_at("head=L1H6")
+    curves = page.locator(".card .spark .line").evaluate_all(STYLE_OF, "stroke")
+    assert curves
+    assert "none" not in curves
+    for part in (".card .key i", ".card .partners .score i"):
+        assert "rgba(0, 0, 0, 0)" not in page.locator(part).evaluate_all(STYLE_OF, "backgroundColor")
+    beyond = """(ticks) => ticks.filter((tick) => tick.getBoundingClientRect().right
+      > tick.parentElement.getBoundingClientRect().right + 2.5).length"""
+    assert page.locator(".card .partners .score b").evaluate_all(beyond) == 0
+
+
 def test_a_small_map_chooses_its_head_and_shows_it_large(page: Watched) -> None:
     line = page.locator("[data-maps] canvas[data-layer='1']")
     line.scroll_into_view_if_needed()

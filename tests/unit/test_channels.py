@@ -74,6 +74,19 @@ def test_the_table_of_all_pairs_holds_the_leading_channel_of_each(tmp_path: Path
     assert headspan.load(tmp_path / "channels.nc").top(3).equals(result.top(3))
 
 
+def test_very_many_pairs_are_multiplied_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = headspan.open("synthetic:tiny?seed=4&layers=3").heads()
+    double = headspan.channels(heads, vocabulary=False)
+    monkeypatch.setattr("headspan.heads.precision.FLOAT64_OPERATIONS", 0)
+    single = headspan.channels(heads, vocabulary=False)
+    assert (double.attrs["dtype"], single.attrs["dtype"]) == ("float64", "float32")
+    for pairing in ("OQ", "OK", "OV"):
+        np.testing.assert_allclose(single[pairing].strength, double[pairing].strength, rtol=1e-5)
+        np.testing.assert_array_equal(single[pairing].carrying, double[pairing].carrying)
+        assert not np.array_equal(single[pairing].strength, double[pairing].strength, equal_nan=True)
+        assert list(single[f"top/{pairing}"].src.values) == list(double[f"top/{pairing}"].src.values)
+
+
 def test_channels_do_not_see_the_basis_inside_a_head() -> None:
     store = headspan.open("demo").checkpoint.store
     state = store.read(list(store.infos))

@@ -174,6 +174,9 @@ def test_only_what_is_significant_stands_at_the_top() -> None:
     found = [Finding(f"lens{i}", f"number {i}", value=1.0, weight=0.9, **given) for i, given in enumerate(told)]
     assert [finding.statement for finding in top_findings(found)] == ["number 2", "number 3", "number 4"]
     assert top_findings([Finding("a", "a remark", value=1.0, weight=0.2)]) == []
+    alone, others = found[2], [Finding("b", f"b{i}", value=1.0, p=0.3 + i / 40, weight=0.9) for i in range(19)]
+    assert top_findings([alone]) == [alone]
+    assert top_findings([alone, *others]) == [], "one of twenty tests below 0.05 is what an untrained model gives"
     assert NOTHING in str(findings_list([]))
 
 

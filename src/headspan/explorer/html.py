@@ -58,18 +58,21 @@ def folded(summary: str, *children: Markup | str, **attributes: str) -> Markup:
     return element("details", element("summary", summary), *children, **attributes)
 
 
-HEAD = re.compile(r"\bL\d{1,6}[HK]\d{1,6}\b")
+WHOLE = re.compile(r"\b(?P<head>L\d{1,6}[HK]\d{1,6})\b|\b[pqz] [=<>] \+?-?\d[\d.]*(?:e-?\d+)?")
+"""What a line does not break: a head, or the number of a test."""
 
 
 def linked_text(sentence: str) -> Markup:
-    """`sentence` as HTML in which every head is a link: `L4H7` in it chooses that head."""
+    """`sentence` as HTML in which every head is a link: `L4H7` in it chooses that head; `q = 1e-9` stays on a line."""
     parts, end = [], 0
-    for found in HEAD.finditer(sentence):
-        label = found.group()
-        parts += [
-            text(sentence[end : found.start()]),
-            element("a", label, href=f"#head={label}", class_="head", data_head=label),
-        ]
+    for found in WHOLE.finditer(sentence):
+        label = found["head"]
+        whole = (
+            element("span", found.group(), class_="whole")
+            if label is None
+            else element("a", label, href=f"#head={label}", class_="head", data_head=label)
+        )
+        parts += [text(sentence[end : found.start()]), whole]
         end = found.end()
     return Markup("".join(map(str, (*parts, text(sentence[end:])))))
 

@@ -23,6 +23,8 @@ from headspan.explorer.store import Store
 from headspan.frames import axis_columns, nodes_of, spread
 from headspan.result import Result
 
+MOST_ROWS = 20_000
+"""Of a table behind a figure: a longer one would be a fifth of the page, and its lens writes it with `-o`."""
 UNDER_NULL = ("null", "p", "q")
 """What a page keeps of every null; the rest is that of the first."""
 
@@ -144,8 +146,8 @@ def figure_tables(
     """The tables behind figures, and by lens and figure the name of its table.
 
     A lens's `figures.py` says in `BEHIND` which variables a figure shows (those derived from them are added), or the
-    name of one of the page's own tables ("heads", "pairs"). Any other figure is saved as what it draws; the browser
-    makes that table out of the figure.
+    name of one of the page's own tables ("heads", "pairs"). Any other figure, and one whose table would be longer than
+    MOST_ROWS, is saved as what it draws; the browser makes that table out of the figure.
     """
     tables: list[PageTable] = []
     behind: dict[str, dict[str, str]] = {}
@@ -155,7 +157,7 @@ def figure_tables(
             names = shown.get(name)
             if isinstance(names, str):
                 behind.setdefault(lens, {})[name] = names
-            elif names and (rows := _rows(results[lens], names)) is not None:
+            elif names and (rows := _rows(results[lens], names)) is not None and len(rows) <= MOST_ROWS:
                 tables.append(PageTable(figure_id(lens, name), name, rows))
                 behind.setdefault(lens, {})[name] = tables[-1].name
     return tables, behind

@@ -211,7 +211,7 @@ def _pairs(data: PageData) -> tuple[Pairs | None, PageTable | None]:
 
 
 def _interesting(data: PageData, pairs: pd.DataFrame | None) -> str | None:
-    """The head with most pairs that are strong, then that stand out; else a hub; else a head of a class; else any."""
+    """The head with most pairs that are strong, then that stand out; else a head of a class; else a hub; else any."""
     if pairs is not None and len(pairs):
         tier = next((name for name in pairs.columns if name.endswith("_tier")), None)
         if tier is not None:
@@ -221,12 +221,14 @@ def _interesting(data: PageData, pairs: pd.DataFrame | None) -> str | None:
             totals = totals[[label for label in totals.index if "K" not in label]]
             if len(totals) and totals.max() > 0:
                 return str(totals.idxmax())
+    # Where no pair stands out, no head is known to be a hub either.
+    classed = next((label for label, names in data.classes.items() if names), None)
+    if classed is not None:
+        return classed
     hubs = next((one.table("hubs") for one in data.results.values() if "hubs" in one.tables), None)
     if hubs is not None and (hubs["hub_score"] > 0).any():
         return str(hubs.loc[hubs["hub_score"].idxmax(), "head"])
-    classed = next((label for label, names in data.classes.items() if names), None)
-    grid = data.grid
-    return classed or (f"L{grid.layers[0]}H0" if grid.layers else None)
+    return f"L{data.grid.layers[0]}H0" if data.grid.layers else None
 
 
 def _profiles(results: Mapping[str, Result], store: Store, thin: bool) -> list[dict[str, Any]]:

@@ -165,7 +165,10 @@ def card_texts(results: Mapping[str, Result]) -> Iterator[tuple[str, dict[str, l
 
 
 def _text_lines(own: xr.DataArray) -> list[dict[str, Any]]:
-    """One head's texts: along an axis of tokens they stand on one line, along any other on a line each."""
+    """One head's texts: along an axis of tokens they stand on one line, along any other on a line each.
+
+    A text that lists tokens (`"a | b"`) is taken apart, so that each can be told from its neighbors.
+    """
     lines: dict[str, list[str]] = {}
     for place, text in np.ndenumerate(own.values):
         named = [
@@ -174,7 +177,7 @@ def _text_lines(own: xr.DataArray) -> list[dict[str, Any]]:
             if axis not in TOKEN_DIMS
         ]
         if str(text):
-            lines.setdefault(" ".join(named), []).append(str(text))
+            lines.setdefault(" ".join(named), []).extend(str(text).split(" | "))
     return [{"name": name, "tokens": texts} for name, texts in list(lines.items())[:MOST_LINES]]
 
 

@@ -20,6 +20,9 @@ headspan.card = (() => {
   const fact = (label, name) => (row(label) === undefined ? null : headspan.tables.column("heads", name)?.at(row(label)) ?? null);
   const part = (title, ...children) => make("section", {}, make("h3", {}, title), children);
 
+  /* The end of the bars: no score and no expected value lies beyond it. */
+  const scale = (edges) => Math.max(0, ...edges.flatMap((edge) => [edge.score, edge.expected]).filter(Number.isFinite)) || 1;
+
   function partners(title, edges, side, most) {
     if (edges.length === 0) return part(title, make("p", {class: "quiet"}, "None among the pairs shown."));
     const line = (edge) => make("tr", {class: edge.tier.replace(" ", "-"), "data-pair": `${edge.src}-${edge.dst}-${edge.pairing}`},
@@ -40,7 +43,7 @@ headspan.card = (() => {
     if (!headspan.pairs || (kind !== "head" && kind !== "kv")) return [];
     const into = headspan.pairs.strongest(view, SHOWN, headspan.pairs.into(headspan.labels.ends(label)));
     const outOf = kv ? [] : headspan.pairs.strongest(view, SHOWN, headspan.pairs.outOf(label));
-    const most = Math.max(...[...into, ...outOf].map((edge) => edge.score), 0) || 1;
+    const most = scale([...into, ...outOf]);
     const first = headspan.words.nullNames[record.pairs.nulls[0]] ?? record.pairs.nulls[0] ?? "";
     const note = `${headspan.words.upper(headspan.words.metricNames[view.metric])}; the tick is the expected value, q the false-discovery rate (${first}).`;
     return [partners("Reads from", into, "src", most), kv ? null : partners("Writes to", outOf, "dst", most),
@@ -52,7 +55,7 @@ headspan.card = (() => {
     const into = headspan.graph.moreRows(SHOWN, (edge) => headspan.labels.ends(label).includes(edge.dst));
     const outOf = headspan.graph.moreRows(SHOWN, (edge) => edge.src === label);
     const isHead = headspan.labels.all.includes(label) || headspan.labels.kvs.includes(label);
-    const most = Math.max(...[...into, ...outOf].map((edge) => edge.score), 0) || 1;
+    const most = scale([...into, ...outOf]);
     const also = isHead ? "Also r" : "R", alsoWrites = isHead ? "Also w" : "W";
     return [into.length ? partners(`${also}eads from`, into, "src", most) : null,
       outOf.length ? partners(`${alsoWrites}rites to`, outOf, "dst", most) : null,
@@ -158,10 +161,11 @@ headspan.card = (() => {
       headspan.live?.head(label) ?? "", pairPart(label, view.with, view) ?? "",
       ...maps.map(([map, found]) => part(map.title, found)), ...texts(label).filter(Boolean),
       ...wiring(label, view).filter(Boolean), ...more(label).filter(Boolean), ...facts(label), ...curves);
-    if (view.head !== previous) card.scrollTop = 0;
-    previous = view.head;
+    if (view.head !== previous && scrolled) card.scrollTop = 0;
+    [previous, scrolled] = [view.head, scrolled && view.head === previous];
   }
-  let previous = null;
+  let previous = null, scrolled = false;
+  card.addEventListener("scroll", () => { scrolled = true; }, {passive: true});
 
   /* Close, and go back to where the reader was. */
   function close() {
@@ -173,8 +177,9 @@ headspan.card = (() => {
   /* Choose a head; `focus` moves the keyboard to the card. */
   function open(label, {other = null, focus = false} = {}) {
     if (!card.contains(document.activeElement)) returnTo = document.activeElement;
-    headspan.state.set({head: label, with: other});
+    // Asked for before anything changes: afterwards the browser would have to lay the page out at once.
     const box = card.getBoundingClientRect();
+    headspan.state.set({head: label, with: other});
     // On a narrow screen the card stands below the diagram.
     if (box.top > innerHeight - 80 || box.bottom < 80) card.scrollIntoView({block: "start"});
     if (focus) card.querySelector(".card-title")?.focus({preventScroll: true});

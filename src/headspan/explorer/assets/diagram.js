@@ -20,8 +20,11 @@ headspan.diagram = (() => {
   }
 
   /* Only what differs is written: a thousand attributes that stay cost more than the few that change. */
+  const written = new WeakMap();
   function change(element, attributes) {
-    for (const [name, value] of Object.entries(attributes)) if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+    const before = written.get(element) ?? {};
+    for (const name in attributes) if (before[name] !== attributes[name]) element.setAttribute(name, attributes[name]);
+    written.set(element, attributes);
   }
 
   function build(box, title) {
@@ -116,26 +119,31 @@ headspan.diagram = (() => {
         "aria-pressed": chosen ? "true" : "false"};
     }
 
-    function show(view, chosenMetric, list, path, room) {
-      metric = chosenMetric;
-      hide();
-      const width = Math.max(280, box.clientWidth);
-      const {nodes, height, layers} = headspan.layout.places(view, width, room);
-      drawn = {nodes, edges: [], key: `${width} ${height} ${view.layers} ${view.kinds}`};
-      picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
-      picture.setAttribute("height", height);
-      picture.setAttribute("width", width);
-      drawEdges(view, list, path);
-      const busy = new Map();
-      for (const {edge, own} of drawn.edges)
-        for (const id of [edge.src, edge.dst]) if (own || !view.head) busy.set(id, (busy.get(id) ?? 0) + 1);
-      drawNodes(view, busy);
+    /* The frame, the layers' names and the ties of shared keys: they stay while nodes stand where they stood. */
+    function drawFrame(width, height, nodes, layers) {
+      for (const [name, value] of Object.entries({viewBox: `0 0 ${width} ${height}`, height, width})) picture.setAttribute(name, value);
       const every = Math.ceil(11 / (layers.length > 1 ? Math.abs(layers[1][1] - layers[0][1]) : 99));
       axis.replaceChildren(...layers.filter((_, i) => i % every === 0).map(([layer, y]) => svg("text", {x: 4, y: y + 4}, `L${layer}`)));
       ties.setAttribute("d", [...nodes.values()].filter((node) => headspan.labels.grouped && node.kind === "head").map((node) => {
         const shared = nodes.get(headspan.labels.keyOf(node.id));
         return `M${node.x} ${node.y}L${shared.x} ${shared.y}`;
       }).join(""));
+    }
+
+    function show(view, chosenMetric, list, path, room) {
+      metric = chosenMetric;
+      hide();
+      const width = Math.max(280, room.width), key = `${width} ${room.height} ${view.layers} ${view.kinds}`;
+      if (key !== drawn.key) {
+        const {nodes, height, layers} = headspan.layout.places(view, width, room.height);
+        drawn = {nodes, edges: [], key};
+        drawFrame(width, height, nodes, layers);
+      }
+      drawEdges(view, list, path);
+      const busy = new Map();
+      for (const {edge, own} of drawn.edges)
+        for (const id of [edge.src, edge.dst]) if (own || !view.head) busy.set(id, (busy.get(id) ?? 0) + 1);
+      drawNodes(view, busy);
     }
 
     const inside = (event) => {
@@ -198,7 +206,7 @@ headspan.diagram = (() => {
     const clear = () => {
       edgeLayer.replaceChildren();
       nodeLayer.replaceChildren();
-      listed = null;
+      [listed, drawn] = [null, {nodes: new Map(), edges: [], key: ""}];
     };
     return {show, clear, element: picture, drawn: () => drawn};
   }

@@ -1,5 +1,6 @@
 "use strict";
-/* Figures are drawn when they come near the window, one per task, and drawn again when what they show has changed.
+/* Figures are drawn when they come near the window, one per task, and drawn again when what they show has changed. While
+   nothing is touched, those that are not folded are drawn ahead.
    A page may set `headspan.figures.hooks.dress`, which turns a figure as stored into the figure as shown. */
 headspan.figures = (() => {
   const config = {responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
@@ -91,6 +92,9 @@ headspan.figures = (() => {
       }
     }, {rootMargin: "25% 0px"});
     for (const figure of all) observer.observe(figure);
+    for (const name of ["pointermove", "pointerdown", "keydown", "wheel", "scroll"])
+      window.addEventListener(name, () => { touched = performance.now(); }, {passive: true, capture: true});
+    if (all.length) setTimeout(() => later(ahead), PAUSE);
     let width = innerWidth, timer = null;
     window.addEventListener("resize", () => {
       clearTimeout(timer);
@@ -99,6 +103,22 @@ headspan.figures = (() => {
         refresh();
       }, 200);
     });
+  }
+
+  /* While the reader looks at the first screen: what draws is unpacked, and figures that are not folded are drawn, one at a
+     time and only where nothing was touched for two seconds, so that scrolling meets them drawn. */
+  const PAUSE = 2000;
+  const later = globalThis.requestIdleCallback ?? setTimeout;
+  let touched = 0;
+  const quiet = () => performance.now() - touched > PAUSE && !document.hidden && !busy;
+  const left = () => all.find((figure) => box(figure).dataset.drawn !== "yes" && figure.checkVisibility());
+  async function ahead() {
+    if (!headspan.root.isConnected) return;
+    if (quiet() && left()) {
+      const [Plotly] = await ready();
+      if (quiet() && left()) await paint(left(), Plotly);
+    }
+    setTimeout(() => later(ahead), left() ? PAUSE / 10 : PAUSE);
   }
 
   const idle = () => !busy && ![...near].some(needs);

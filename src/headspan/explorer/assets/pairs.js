@@ -58,8 +58,9 @@ headspan.pairs = (() => {
   /* Of the rows that `wanted` takes and the filters leave, the `count` strongest by the metric, strongest first. */
   function strongestRows(view, count, wanted = () => true, metric = view.metric) {
     const score = scores(metric), keeps = keeper(view, metric);
-    const found = [];
-    for (let i = 0; i < length; i++) if (keeps(i) && wanted(i) && score[i] === score[i]) found.push(i);
+    const found = [], take = (i) => { if (keeps(i) && wanted(i) && score[i] === score[i]) found.push(i); };
+    if (wanted.rows) for (const i of wanted.rows) take(i);
+    else for (let i = 0; i < length; i++) take(i);
     found.sort((a, b) => score[b] - score[a] || a - b);
     return found.slice(0, count);
   }
@@ -78,9 +79,18 @@ headspan.pairs = (() => {
         yield {src: src.at(i), dst: dst.at(i), pairing: pairing.at(i), excess: score[i] - expected.at(i)};
   }
 
-  const codesOf = (side, labels) => new Set(labels.map((label) => side.values.indexOf(label)));
-  const into = (labels) => { const codes = codesOf(dst, labels); return (i) => codes.has(dst.codes[i]); };
-  const outOf = (label) => { const code = src.values.indexOf(label); return (i) => src.codes[i] === code; };
+  /* Rows with one of these labels on a side; they are listed once for all labels, so that no click goes through all rows. */
+  function at(name, side, labels) {
+    const listed = once(`rows ${name}`, () => {
+      const found = side.values.map(() => []);
+      for (let i = 0; i < length; i++) found[side.codes[i]].push(i);
+      return found;
+    });
+    const codes = new Set(labels.map((label) => side.values.indexOf(label)));
+    return Object.assign((i) => codes.has(side.codes[i]), {rows: [...codes].flatMap((code) => listed[code] ?? [])});
+  }
+  const into = (labels) => at("dst", dst, labels);
+  const outOf = (label) => at("src", src, [label]);
   const between = (a, b) => (i) => (src.at(i) === a && dst.at(i) === b) || (src.at(i) === b && dst.at(i) === a);
 
   /* How many pairs of each tier the filters leave; of a page with the strongest pairs alone, those of the model where only

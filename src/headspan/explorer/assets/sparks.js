@@ -30,13 +30,13 @@ headspan.sparks = (() => {
       label(`${headspan.words.number(high, 2)}${unit}`, [LEFT - 4, TOP + 7]),
       label("0", [LEFT - 4, HEIGHT - BOTTOM]),
       label(across, [WIDTH - 4, HEIGHT - 3]),
-      lines.map((line) => svg("path", {class: "line", style: `stroke: ${line.color}`, "data-name": line.name,
+      lines.map((line) => svg("path", {class: "line", style: {stroke: line.color}, "data-name": line.name,
         "stroke-dasharray": line.dashed ? "3 3" : null, d: path(Array.from(line.values), x, y)})));
   }
 
   function key(lines) {
     return headspan.dom.make("p", {class: "key"}, lines.map((line) => headspan.dom.make("span", {},
-      headspan.dom.make("i", {style: `background: ${line.color}`, class: line.dashed ? "dashed" : null}), line.name)));
+      headspan.dom.make("i", {style: {background: line.color}, class: line.dashed ? "dashed" : null}), line.name)));
   }
 
   return {plot, key};

@@ -59,7 +59,7 @@ headspan.wiring = (() => {
     kinds.map((each) => each.element), setsMenu.element, pathMenu.element, saveMenu.element),
   note, make("div", {class: "canvases"}, boxes.map((box, i) => make("div", {}, captions[i], box))), legend);
   const diagrams = boxes.map((box, i) => headspan.diagram.build(box, i ? "Wiring diagram by the other score" : "Wiring diagram"));
-  let shown = [[], []];
+  let shown = [[], []], listed = null;
 
   function showSets(view) {
     const names = [...headspan.sets.all(view)];
@@ -104,16 +104,22 @@ headspan.wiring = (() => {
     view.path?.forEach((label, i) => { ends[i].value = label; });
   }
 
-  /* Room below the controls down to the end of the first screen. */
-  function room() {
-    if (headspan.home.room) return headspan.home.room;
-    const top = boxes[0].getBoundingClientRect().top + (headspan.home.scrolled?.() ?? 0);
-    return Math.max(260, Math.min(820, innerHeight - Math.min(top, innerHeight * 0.55) - 44));
+  /* Width of a diagram, and room below the controls down to the end of the first screen. Asking for either makes the
+     browser lay the page out at once, so they are asked for again only where they may have changed. */
+  let measured = {key: null};
+  function room(count) {
+    const key = [innerWidth, innerHeight, count].join();
+    if (key !== measured.key || !measured.width) {
+      const top = boxes[0].getBoundingClientRect().top + (headspan.home.scrolled?.() ?? 0);
+      const height = headspan.home.room ?? Math.max(260, Math.min(820, innerHeight - Math.min(top, innerHeight * 0.55) - 44));
+      measured = {key, height, width: boxes[0].clientWidth};
+    }
+    return measured;
   }
 
   function draw(view) {
     const other = pairs.metrics.find((name) => name !== view.metric);
-    const height = room(), metrics = view.beside && other ? [view.metric, other] : [view.metric];
+    const metrics = view.beside && other ? [view.metric, other] : [view.metric];
     shown = metrics.map((metric) => headspan.graph.edges(view, metric));
     const path = view.path ? headspan.graph.path(shown[0].edges, view.path) : [];
     boxes.forEach((box, i) => { box.hidden = i >= metrics.length; });
@@ -123,7 +129,8 @@ headspan.wiring = (() => {
     });
     area.classList.toggle("beside", metrics.length > 1);
     if (metrics.length < 2) diagrams[1].clear();
-    metrics.forEach((metric, i) => diagrams[i].show(view, metric, shown[i].edges, i ? [] : path, height));
+    const size = room(metrics.length);
+    metrics.forEach((metric, i) => diagrams[i].show(view, metric, shown[i].edges, i ? [] : path, size));
     note.replaceChildren(...sentence(view, shown[0].left, shown[0].edges));
     showPath(view, path);
   }
@@ -145,10 +152,19 @@ headspan.wiring = (() => {
     const [low, high] = pairs.range(view.metric);
     score.show(view.min === null ? 0 : Math.round((STEPS * (view.min - low)) / (high - low || 1)), view.min === null ? "any" : `≥ ${number(view.min)}`);
     wayGroup.hidden = !view.head;
-    showSets(view);
-    showLegend(view);
+    const sets = JSON.stringify([view.sets, view.classes, view.pairings]);
+    if (sets !== listed) {
+      showSets(view);
+      showLegend(view);
+      listed = sets;
+    }
     draw(view);
   }
 
-  return {show, redraw: () => draw(headspan.state.get()), element: area, edges: () => shown[0].edges ?? [], diagram: diagrams[0]};
+  function redraw() {
+    measured = {key: null};
+    draw(headspan.state.get());
+  }
+
+  return {show, redraw, element: area, edges: () => shown[0].edges ?? [], diagram: diagrams[0]};
 })();

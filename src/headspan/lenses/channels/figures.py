@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from headspan.lenses.channels.schema import LEADING, NOTHING, RANDOM_READ, RANDOM_SENT, REST, top_nodes
 from headspan.result import Result
-from headspan.theme import BLUE, CHANCE, GREEN, ORANGE, SKY, VERMILION, point_trace, styled
+from headspan.theme import BLUE, CHANCE, GREEN, ORANGE, SKY, VERMILION, styled
 
 PAIRS, GRAPH, SPECTRUM, USE = (
     "Channels of all pairs",
@@ -28,6 +28,8 @@ REMOVED = {
 }
 SIGNIFICANT = 0.05
 NAMED, ARCS = 6, 12
+DOTS = 800
+"""Most dots of one kind in a panel."""
 
 
 def figures(result: Result) -> dict[str, go.Figure]:
@@ -46,7 +48,10 @@ def figures(result: Result) -> dict[str, go.Figure]:
 
 
 def pair_scatter(result: Result, pairings: list[str]) -> go.Figure:
-    """Coupling against what the null expects, a panel for each pairing; the strongest channels are named."""
+    """Coupling against what the null expects, a panel for each pairing; the strongest channels are named.
+
+    Of many pairs, those that exceed the null most and a sample of the background.
+    """
     figure = make_subplots(1, len(pairings), subplot_titles=pairings, shared_yaxes=True, horizontal_spacing=0.04)
     for place, pairing in enumerate(pairings, start=1):
         node = result.dataset(pairing)
@@ -59,9 +64,8 @@ def pair_scatter(result: Result, pairings: list[str]) -> go.Figure:
             (known & ~(q < SIGNIFICANT), CHANCE, "background"),
             (known & (q < SIGNIFICANT), COLORS[pairing], "q < 0.05"),
         ):
-            dots = point_trace(int(chosen.sum()))(
-                x=x[chosen], y=y[chosen], mode="markers", text=names[chosen], showlegend=False
-            )
+            some = _drawn(np.flatnonzero(chosen), (y / x)[chosen] if label != "background" else None)
+            dots = go.Scatter(x=x[some], y=y[some], mode="markers", text=names[some], showlegend=False)
             dots.update(marker={"size": 5, "color": color, "opacity": 0.35 if color == CHANCE else 0.8})
             dots.update(hovertemplate="%{text}: %{y:.3f}, expected %{x:.3f}<extra>" + label + "</extra>")
             figure.add_trace(dots, 1, place)
@@ -74,6 +78,18 @@ def pair_scatter(result: Result, pairings: list[str]) -> go.Figure:
     figure.update_yaxes(type="log")
     figure.update_yaxes(title_text="coupling of the leading channel", col=1)
     return styled(figure, "The leading channel of every pair; colored: q < 0.05, dotted: as expected", 430)
+
+
+def _drawn(places: np.ndarray, ratio: np.ndarray | None) -> np.ndarray:
+    """At most DOTS of these pairs: those that exceed the null most, or a sample where that is not asked.
+
+    More would need WebGL, which not every browser has.
+    """
+    if len(places) <= DOTS:
+        return places
+    if ratio is None:
+        return np.sort(np.random.default_rng(0).choice(places, DOTS, replace=False))
+    return np.asarray(places[np.sort(np.argsort(-ratio, kind="stable")[:DOTS])])
 
 
 def _name_strongest(figure: go.Figure, node: xr.Dataset, column: int) -> None:

@@ -21,7 +21,7 @@ from headspan.heads import Heads
 from headspan.heads.channels import check_pair
 from headspan.heads.memory import memory_bytes
 from headspan.heads.norms import fold_label
-from headspan.heads.precision import computing_dtype
+from headspan.heads.precision import pair_dtype
 from headspan.lenses.channels.candidates import candidate_channels
 from headspan.lenses.channels.channel_list import ChannelReader, Wanted, channel_dataset, token_variables
 from headspan.lenses.channels.one_pair import pair_nodes, pair_scores, with_channels
@@ -68,8 +68,8 @@ def measure(
         nodes, more = _one_pair(heads, reader, (src, dst), wanted, settings, (top, draws, seed))
         attrs |= more | {"src": str(src), "dst": str(dst), "null": HAAR, "command": _command(heads, src, dst, settings)}
     else:
-        computed = folded.to(dtype or computing_dtype(folded))
         wanted = with_channels(known_pairings(heads, COMPOSING if pairings is None else pairings))
+        computed = folded.to(dtype or pair_dtype(folded, _operations(folded, wanted, "different")))
         nodes, more = _all_pairs(computed, reader, wanted, (null, algorithm, top, delta, seed), memory_bytes(memory))
         attrs |= more
     if vocabulary:

@@ -64,7 +64,7 @@ def _entropy(result: xr.Dataset) -> Iterator[Finding]:
         expected=0.0,
         evidence=f"R² over all heads {r2:.2f}. {FIT}",
         figure="Entropy of attention",
-        weight=0.5,
+        weight=0.4,
     )
 
 

@@ -63,7 +63,7 @@ def _destination(data: xr.Dataset) -> Iterator[Finding]:
         expected=float(data["self_mass_null"]),
         evidence="Mean mass over layers, heads and queries. Null: uniform attention.",
         figure="Against alpha",
-        weight=0.5,
+        weight=0.4,
     )
 
 

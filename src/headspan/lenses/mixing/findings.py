@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import xarray as xr
+from scipy.special import stdtr  # type: ignore[import-untyped,unused-ignore]
 
 from headspan.finding import Finding
 from headspan.lenses.mixing.schema import SKIPS
@@ -13,8 +14,7 @@ from headspan.result import Result
 
 LENS = "mixing"
 FIGURE = "Mean cosine by depth"
-FAR = 3.0
-"""Standard deviations from random weights beyond which a difference is told."""
+LEVEL = 0.05
 
 
 def findings(result: Result) -> list[Finding]:
@@ -40,18 +40,29 @@ def _alone(own: xr.Dataset, result: Result) -> Iterator[Finding]:
     alone, skips = (_end(own, skip) for skip in SKIPS)
     if not np.isfinite([*alone, *skips]).all():
         return
+    draws = int(result.attrs["draws"])
+    p = _chance(*alone, draws)
     yield Finding(
         LENS,
         f"Attention alone takes the mean cosine of two tokens from {first:.2f} to {_words(*alone)} in {depth} layers; "
         f"with skip connections it ends at {_words(*skips)}.",
         value=alone[0],
         expected=alone[1],
-        evidence=f"Norms, positions and masks of the model, no MLPs; tokens from {result.attrs['source']}. Random "
-        "weights are Gaussian, with the rms of every head's learned matrices.",
+        p=p,
+        evidence=f"p by Student's law from {draws} draws of random weights, which are Gaussian with the rms of every "
+        f"head's learned matrices. Norms, positions and masks of the model, no MLPs; tokens from "
+        f"{result.attrs['source']}.",
         reference="Dong, Cordonnier and Loukas (2021), Attention is not all you need",
-        weight=0.6 if abs(alone[0] - alone[1]) > FAR * alone[2] else 0.3,
+        weight=0.6 if p is not None and p < LEVEL else 0.3,
         figure=FIGURE,
     )
+
+
+def _chance(value: float, null: float, sd: float, draws: int) -> float | None:
+    """Two-sided p of one more draw: (x - mean) / (s sqrt(1 + 1/n)) follows Student's law with n - 1 degrees."""
+    if draws < 2 or not sd > 0:
+        return None
+    return float(2 * stdtr(draws - 1, -abs(value - null) / (sd * (1 + 1 / draws) ** 0.5)))
 
 
 def _temperature(found: xr.Dataset, at: float) -> Iterator[Finding]:

@@ -206,6 +206,8 @@ def _layers(data: xr.Dataset) -> Iterator[Finding]:
         most, least = (values[place] for place in places)
         top = data.isel({LAYER: int(places[0][0]), "matrix": int(places[0][1])}).sel(table=name)
         z, p = (float(top[f"energy_alignment{part}"]) for part in ("_z", "_p"))
+        tested = int(np.isfinite(values).sum())
+        p = min(1.0, tested * p)
         verb = "writes to" if matrices[0] in WRITES else "reads"
         yield Finding(
             LENS,
@@ -215,7 +217,8 @@ def _layers(data: xr.Dataset) -> Iterator[Finding]:
             value=float(top["energy_alignment"]),
             expected=float(top["energy_alignment_null"]),
             p=_defined(p),
-            evidence=f"Overlap of singular directions weighted by both spectra. {TURNED}",
+            evidence=f"Overlap of singular directions weighted by both spectra; p is Bonferroni-corrected for {tested} "
+            f"matrices. {TURNED}",
             reference=SOURCE,
             figure="Layers along the tables",
             weight=0.5,

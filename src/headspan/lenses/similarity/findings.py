@@ -133,6 +133,7 @@ def _diversity(data: xr.Dataset) -> Iterator[Finding]:
         f"The heads of layer {layers[least]} are the most similar: mean {_distance_name(data)} {values[least]:.2f} "
         f"(expected {expected:.2f}, z = {z:.0f})"
     )
+    tested, p = int(np.isfinite(values).sum()), _two_sided(z)
     if least != most:
         statement += f"; those of layer {layers[most]} are the most diverse ({values[most]:.2f})"
     yield Finding(
@@ -140,8 +141,9 @@ def _diversity(data: xr.Dataset) -> Iterator[Finding]:
         f"{statement}.",
         value=float(values[least]),
         expected=expected,
-        p=_two_sided(z),
-        evidence=f"Mean over pairs of heads of the distance of their attention spaces ({data.attrs['space']}). {HAAR}",
+        p=None if p is None else min(1.0, tested * p),
+        evidence=f"Mean over pairs of heads of the distance of their attention spaces ({data.attrs['space']}); p is "
+        f"Bonferroni-corrected for {tested} layers. {HAAR}",
         figure="Distances within layers",
         weight=0.4,
     )

@@ -28,6 +28,8 @@ from headspan.subspaces import Subspace, project, random_subspaces
 
 NULL_DRAWS = 20
 FEWEST_POINTS = 4
+ITERATIONS = 500
+"""Of t-SNE: as many again lower its divergence by half a percent."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,14 @@ def neighbor_map(distance: Float[np.ndarray, "n n"], seed: int) -> Float[np.ndar
         return points
     table = distance[np.ix_(kept, kept)].astype(np.float64)
     perplexity = min(30.0, (len(kept) - 1) / 3)
-    model = TSNE(metric="precomputed", init="random", perplexity=perplexity, random_state=seed, n_jobs=1)
+    model = TSNE(
+        metric="precomputed",
+        init="random",
+        perplexity=perplexity,
+        max_iter=ITERATIONS,
+        random_state=seed,
+        n_jobs=1,
+    )
     # One thread: sums then do not depend on the machine, and a few hundred points gain nothing from more.
     with threadpool_limits(limits=1):
         points[kept] = model.fit_transform(table)

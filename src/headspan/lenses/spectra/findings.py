@@ -78,6 +78,7 @@ def _extreme(heads: xr.Dataset, words: str) -> Finding:
         value=float(first["trace"]),
         expected=0.0,
         p=_known(float(first["trace_p"])),
+        q=_known(float(first["trace_q"])),
         evidence=f"Trace of {first['head'].item()}; expected 0 with standard deviation {sd:.3g}, z = {z:+.1f}. {HAAR}",
         figure="Base alignment",
         weight=0.55,
@@ -114,15 +115,16 @@ def _spikes(whole: pd.DataFrame) -> Iterator[Finding]:
     if known.empty:
         return
     first = known.loc[known["spikes"].idxmax()]
-    most = int(min(first["rows"], first["columns"]))
+    most, tested = int(min(first["rows"], first["columns"])), int(whole["largest_p"].notna().sum())
     yield Finding(
         LENS,
         f"{first['name']} has the most outliers: {first['spikes']:.0f} of {most} singular values exceed the largest of "
         f"a random matrix, the first of them {first['largest'] / first['edge']:.1f} times its edge.",
         value=float(first["spikes"]),
         expected=float(first["spikes_null"]),
-        p=_known(float(first["largest_p"])),
-        evidence=f"p (Tracy-Widom) of the largest value, {first['largest']:.3g}; edge {first['edge']:.3g}. {NOISE}",
+        p=_known(min(1.0, tested * float(first["largest_p"]))),
+        evidence=f"p (Tracy-Widom) of the largest value, {first['largest']:.3g}, Bonferroni-corrected for {tested} "
+        f"matrices; edge {first['edge']:.3g}. {NOISE}",
         reference=LAW,
         weight=0.5,
     )

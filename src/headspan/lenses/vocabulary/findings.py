@@ -64,7 +64,8 @@ def _directions(matrix: str, rows: pd.DataFrame) -> Iterator[Finding]:
         f"{total - len(found):,} do not read as anything.",
         value=float(len(found)),
         expected=0.0,
-        evidence=f"Share of the ten largest squared scores, false-discovery rate {LEVEL:g}. {RANDOM}",
+        q=float(found["top_mass_q"].min()),
+        evidence=f"Share of the ten largest squared scores, false-discovery rate {LEVEL:g}; q of the first. {RANDOM}",
         figure="Directions that read as tokens",
         weight=0.5,
     )
@@ -90,7 +91,8 @@ def _clearest(rows: pd.DataFrame, found: pd.DataFrame) -> Finding:
         value=float(best["top_mass"]),
         expected=float(best["top_mass_null"]),
         p=float(best["top_mass_p"]),
-        evidence=f"q = {best['top_mass_q']:.2g} among all leading directions of this kind of matrix. {RANDOM}",
+        q=float(best["top_mass_q"]),
+        evidence=f"q is among all leading directions of this kind of matrix. {RANDOM}",
         weight=0.45,
     )
 
@@ -118,6 +120,7 @@ def _positivity(result: Result, name: str) -> Iterator[Finding]:
         f"{len(sides[0])} of {tested} heads {does}, q < {LEVEL:g}), {len(sides[1]) or 'none'} {opposite}.{most}",
         value=float(len(sides[0]) + len(sides[1])),
         expected=0.0,
+        q=float(np.nanmin(q)) if any(named) else None,
         evidence=f"Eigenvalues of the circuit over tokens; false-discovery rate {LEVEL:g}. {ROTATED}",
         reference=ELHAGE,
         figure="Copying and matching",
@@ -143,7 +146,8 @@ def _relations(result: Result) -> Iterator[Finding]:
             value=float(best["relation_score_z"]),
             expected=0.0,
             p=float(best["relation_score_p"]),
-            evidence=f"Relation score, z = {best['relation_score_z']:.1f}, q = {best['relation_score_q']:.2g}; without "
+            q=float(best["relation_score_q"]),
+            evidence=f"Relation score, z = {best['relation_score_z']:.1f}; without "
             f"a head z = {best['tables_z']:.1f}. {PERMUTED}",
             reference=MAPS,
             figure="Relations",

@@ -220,3 +220,31 @@ def test_gains_are_those_of_the_composed_matrices(base: headspan.Heads, channele
 def test_a_random_change_gains_and_loses_no_channel(random: headspan.Result) -> None:
     assert not random.table("channels")[["gained", "lost"]].to_numpy().any()
     assert [one for one in random.findings if one.statement == "No channel between heads was gained or lost."]
+
+
+@pytest.mark.slow
+def test_a_trained_adapter_is_told_by_its_rank_and_by_where_it_lies(tmp_path: Path) -> None:
+    peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
+    base_and_adapter(tmp_path, target_modules=["q_proj"])  # for its base
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
+    torch.manual_seed(0)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"]))
+    half = torch.randint(3, model.config.vocab_size, (16, 6))
+    tokens, losses = torch.cat([half, half], 1), []
+    optimizer = torch.optim.Adam([each for each in adapted.parameters() if each.requires_grad], lr=1e-2)
+    for _ in range(30):
+        optimizer.zero_grad()
+        losses.append(adapted(tokens, labels=tokens).loss)
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < losses[0]
+    adapted.save_pretrained(tmp_path / "trained")
+    result = headspan.compare(tmp_path / "base", tmp_path / "trained", draws=3)
+    rows = result.table("changes").set_index("matrix")
+    attention = rows.loc[["W_Q", "W_K", "W_V", "W_O"]]
+    assert (attention["relative_change"] > 0).all()
+    assert (attention["change_rank"] <= 2 + 1e-6).all()
+    assert (rows.loc[["W_in", "W_out"], "relative_change"] == 0).all()
+    shares = result["wiring/OK"]
+    assert 0 < float(shares.read_share_mean) < 1
+    assert {"gain", "loss", "gained", "lost"} <= set(result["channels/OK"])

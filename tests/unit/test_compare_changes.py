@@ -185,7 +185,7 @@ def channeled(base: headspan.Heads) -> headspan.Result:
 
 
 def test_a_planted_channel_is_gained_and_it_alone(channeled: headspan.Result) -> None:
-    rows = channeled.table("channels")
+    rows = channeled.table("channel_changes")
     found = rows[rows["gained"].astype(bool)]
     assert list(zip(found["pairing"], found["src"], found["dst"], strict=True)) == [("OK", "L0H3", "L2H1")]
     assert not rows["lost"].any()
@@ -197,7 +197,7 @@ def test_a_planted_channel_is_gained_and_it_alone(channeled: headspan.Result) ->
 
 def test_what_was_gained_is_lost_on_the_way_back(base: headspan.Heads) -> None:
     result = headspan.compare(wide(channel_planted), base, draws=DRAWS)
-    rows = result.table("channels")
+    rows = result.table("channel_changes")
     lost = rows[rows["lost"].astype(bool)]
     assert list(zip(lost["pairing"], lost["src"], lost["dst"], strict=True)) == [("OK", "L0H3", "L2H1")]
     assert not rows["gained"].any()
@@ -218,7 +218,7 @@ def test_gains_are_those_of_the_composed_matrices(base: headspan.Heads, channele
 
 
 def test_a_random_change_gains_and_loses_no_channel(random: headspan.Result) -> None:
-    assert not random.table("channels")[["gained", "lost"]].to_numpy().any()
+    assert not random.table("channel_changes")[["gained", "lost"]].to_numpy().any()
     assert [one for one in random.findings if one.statement == "No channel between heads was gained or lost."]
 
 

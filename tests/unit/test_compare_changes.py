@@ -185,7 +185,7 @@ def channeled(base: headspan.Heads) -> headspan.Result:
 
 
 def test_a_planted_channel_is_gained_and_it_alone(channeled: headspan.Result) -> None:
-    rows = channeled.table("channels")
+    rows = channeled.table("channel_changes")
     found = rows[rows["gained"].astype(bool)]
     assert list(zip(found["pairing"], found["src"], found["dst"], strict=True)) == [("OK", "L0H3", "L2H1")]
     assert not rows["lost"].any()
@@ -197,7 +197,7 @@ def test_a_planted_channel_is_gained_and_it_alone(channeled: headspan.Result) ->
 
 def test_what_was_gained_is_lost_on_the_way_back(base: headspan.Heads) -> None:
     result = headspan.compare(wide(channel_planted), base, draws=DRAWS)
-    rows = result.table("channels")
+    rows = result.table("channel_changes")
     lost = rows[rows["lost"].astype(bool)]
     assert list(zip(lost["pairing"], lost["src"], lost["dst"], strict=True)) == [("OK", "L0H3", "L2H1")]
     assert not rows["gained"].any()
@@ -218,5 +218,33 @@ def test_gains_are_those_of_the_composed_matrices(base: headspan.Heads, channele
 
 
 def test_a_random_change_gains_and_loses_no_channel(random: headspan.Result) -> None:
-    assert not random.table("channels")[["gained", "lost"]].to_numpy().any()
+    assert not random.table("channel_changes")[["gained", "lost"]].to_numpy().any()
     assert [one for one in random.findings if one.statement == "No channel between heads was gained or lost."]
+
+
+@pytest.mark.slow
+def test_a_trained_adapter_is_told_by_its_rank_and_by_where_it_lies(tmp_path: Path) -> None:
+    peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
+    base_and_adapter(tmp_path, target_modules=["q_proj"])  # for its base
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32)
+    torch.manual_seed(0)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"]))
+    half = torch.randint(3, model.config.vocab_size, (16, 6))
+    tokens, losses = torch.cat([half, half], 1), []
+    optimizer = torch.optim.Adam([each for each in adapted.parameters() if each.requires_grad], lr=1e-2)
+    for _ in range(30):
+        optimizer.zero_grad()
+        losses.append(adapted(tokens, labels=tokens).loss)
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < losses[0]
+    adapted.save_pretrained(tmp_path / "trained")
+    result = headspan.compare(tmp_path / "base", tmp_path / "trained", draws=3)
+    rows = result.table("changes").set_index("matrix")
+    attention = rows.loc[["W_Q", "W_K", "W_V", "W_O"]]
+    assert (attention["relative_change"] > 0).all()
+    assert (attention["change_rank"] <= 2 + 1e-6).all()
+    assert (rows.loc[["W_in", "W_out"], "relative_change"] == 0).all()
+    shares = result["wiring/OK"]
+    assert 0 < float(shares.read_share_mean) < 1
+    assert {"gain", "loss", "gained", "lost"} <= set(result["channels/OK"])

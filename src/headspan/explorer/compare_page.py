@@ -24,7 +24,7 @@ SECTIONS = {
     "more-findings": "More findings",
     "moved": "What moved",
     "edges": "Edges gained and lost",
-    "channels": "Channels gained and lost",
+    "channel-changes": "Channels gained and lost",
     "change": "The change itself",
     "behavior": "Both models, run",
     "matrices": "Spectra",
@@ -33,7 +33,7 @@ SECTIONS = {
 MATRICES = "Spectra of matrices"
 FIGURES = {
     "edges": ("Edges gained and lost", "Kernels before and after"),
-    "channels": ("Channels gained and lost",),
+    "channel-changes": ("Channels gained and lost",),
     "change": ("Leading directions after, against all before", "Where changes lie"),
     "behavior": ("Attention against a random change",),
 }
@@ -64,7 +64,7 @@ def compare_page(result: Result) -> str:
         "more-findings": [finding_block(one) for one in result.findings if not any(one is told for told in top)],
         "moved": blocks(lambda name: name not in PLACED and not name.startswith(MATRICES)),
         "edges": _wiring(result, edges, blocks(lambda name: name in FIGURES["edges"])),
-        "channels": _channels(result, blocks(lambda name: name in FIGURES["channels"])),
+        "channel-changes": _channels(result, blocks(lambda name: name in FIGURES["channel-changes"])),
         "change": [*blocks(lambda name: name in FIGURES["change"]), *_tokens(result)],
         "behavior": _behavior(result, blocks(lambda name: name in FIGURES["behavior"])),
         "matrices": blocks(lambda name: name.startswith(MATRICES)),
@@ -129,7 +129,7 @@ def _channels(result: Result, figures: list[Markup]) -> list[Markup]:
         return [element("p", f"Left out: {result.attrs['channels_left_out']}.")]
     if int(result.attrs["identical"]):
         return []
-    rows = result.table("channels")
+    rows = result.table("channel_changes")
     found = [(what, rows[rows[name].astype(bool)]) for what, name in (("gain", "gained"), ("loss", "lost"))]
     cells = [
         [

@@ -67,7 +67,7 @@ def similarity_panels(result: Result) -> go.Figure:
 
 def channel_scatter(result: Result) -> go.Figure:
     """Leading channels that stand out, by pairing: coupling along their directions before and after."""
-    rows = result.table("channels")
+    rows = result.table("channel_changes")
     pairings = list(result["channels"].children)
     figure, places = panels([pairing_name(pairing) for pairing in pairings], horizontal_spacing=0.06)
     parts = {

@@ -18,7 +18,7 @@ def channel_findings(result: Result) -> Iterator[Finding]:
     """How many channels appeared and vanished, and the clearest of each; one line where none did."""
     if "channels" not in result:
         return
-    rows = result.table("channels")
+    rows = result.table("channel_changes")
     gained, lost = (rows[rows[name].astype(bool)] for name in ("gained", "lost"))
     before, after = (int(rows[f"channel_{side}"].sum()) for side in ("before", "after"))
     evidence = (

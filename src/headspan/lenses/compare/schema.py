@@ -183,7 +183,7 @@ SCHEMA = Schema(
         Table("heads", "How far every head moved", ("grassmann", "rank_before"), nodes="drift/[QKVO]", key="role"),
         Table("pairings", "Edges kept, gained and lost", tuple(COUNTS), nodes="wiring/*", key="pairing"),
         Table("edges", "Pairs, largest change first", ("change",), "wiring/*", "pairing", by="change", most=150),
-        Table("channels", "Leading channels before and after", ("coupling_after",), "channels/*", "pairing", most=150),
+        Table("channel_changes", "Channels before and after", ("coupling_after",), "channels/*", "pairing", most=150),
         Table("changes", "The change of every matrix", ("relative_change",), nodes="change/*", key="matrix"),
         Table(
             "directions",

@@ -80,7 +80,7 @@ def verdicts(question: Question, only: list[str], compute: bool) -> dict[str, Sh
 def lines(question: Question, found: dict[str, Shown]) -> list[str]:
     """The question, its state, and a row for every model."""
     if not question.exhibit:
-        return [f"### {question.text}", "", f"**Open.** {question.note}", ""]
+        return [f"### {question.text}", "", f"**{'Answered' if question.settled else 'Open'}.** {question.note}", ""]
     (exhibit,) = exhibits_of(question.document).chosen([question.exhibit])
     told = state(list(found.values()))
     text = [f"### {question.text}", "", f"**{told[0].upper()}{told[1:]}.** {exhibit.rule}", ""]

@@ -25,6 +25,8 @@ class Question:
     text: str
     exhibit: str = ""
     note: str = ""
+    settled: bool = False
+    """Whether the note answers it by an argument that needs no model."""
 
 
 QUESTIONS = (
@@ -49,6 +51,7 @@ QUESTIONS = (
         "Do results depend on how bases are made?",
         note="They cannot: the kernel does not see the basis inside a space (a property test holds it to 1e-9). Rank "
         "decisions can matter; `headspan ranks MODEL` shows them.",
+        settled=True,
     ),
     Question(
         "001",

@@ -173,6 +173,7 @@ def test_figures_show_the_numbers_of_the_result(result: headspan.Result) -> None
     assert list(drawn) == [
         "Singular values and the law of random matrices",
         "Spectra by layer",
+        "Squared singular values of all layers",
         "Base alignment",
         "Symmetric part of W_QK",
     ]

@@ -81,14 +81,14 @@ def values(at_hand: AtHand) -> Shown:
 
 
 def _not_gpt2(model: Model) -> str | None:
-    return None if _published(model) is not None else "is not GPT-2 small, which the published values are of"
+    return None if _published(model) is not None else "it is not GPT-2 small, which the published values are of"
 
 
 @EXHIBITS.add(
     "Random baseline",
     sentence="Kernels of real heads lie above those of random orthogonal matrices, in every pairing.",
-    rule="Holds if the mean kernel exceeds its null in all 16 pairings. Whether single pairs stand out is the next but "
-    "one question below.",
+    rule="Holds if the mean kernel exceeds its null in all 16 pairings; in part if in some. Whether single pairs stand "
+    "out is a question of its own, below.",
     command="headspan affinity {model} --pairings all --null haar",
     claims=("S1.8",),
 )
@@ -320,4 +320,4 @@ def _untrained_labels(model: Model, kinds: tuple[str, ...]) -> int:
 
 
 def _speaks(model: Model) -> str | None:
-    return None if model.running().tokenizer is not None else "has no tokenizer"
+    return None if model.running().tokenizer is not None else "it has no tokenizer"

@@ -27,7 +27,7 @@ def _positions(at_hand: AtHand, *parts: str) -> tuple[Result, xr.Dataset, Model]
 
     def lacks(model: Model) -> str | None:
         missing = [part for part in parts if part not in model.stored().parts]
-        return f"lacks {', '.join(missing)}" if missing else None
+        return f"it lacks {', '.join(missing)}" if missing else None
 
     model = at_hand.first("positions", lacks)
     result = at_hand.result("positions", model, smooth=BLUR)
@@ -211,8 +211,8 @@ def gains(at_hand: AtHand) -> Shown:
 
     def ungained(model: Model) -> str | None:
         if "W_pos" not in model.stored().parts:
-            return "lacks W_pos"
-        return "has its norms after the attention" if model.stored().stack.norm_place == "after" else None
+            return "it lacks W_pos"
+        return "its norms stand after the attention" if model.stored().stack.norm_place == "after" else None
 
     model = at_hand.first("positions", ungained)
     result = at_hand.result("positions", model, smooth=BLUR)

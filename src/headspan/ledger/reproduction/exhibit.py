@@ -109,7 +109,7 @@ class AtHand:
             reason = obstacle(name, model) or suits(model)
             if reason is None:
                 return model
-            reasons.append(f"{model.source} {reason}")
+            reasons.append(f"{model.source}: {reason}")
         raise UnsupportedModel("; ".join(reasons))
 
     def once(self, key: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
@@ -141,9 +141,9 @@ def language(model: Model) -> str | None:
     """Why a model cannot write English, in one line."""
     running = model.running()
     if not running.writes:
-        return "has no language-model head"
+        return "it has no language-model head"
     if running.tokenizer is None or running.n_tokens < VOCABULARY:
-        return f"has a vocabulary of {running.n_tokens} tokens, which is no English"
+        return f"it has a vocabulary of {running.n_tokens} tokens, which is no English"
     return None
 
 

@@ -23,6 +23,7 @@ DRAWS = {
     "direction": 3000,
     "spikes": 30000,
     "positions": 25,
+    "traces": 20,
     "similarity": 3,
     "vocabulary": 12,
     "channels": 3,
@@ -36,7 +37,8 @@ DRAWS = {
     "relations": 250,
     "channel_changes": 12,
 }
-"""Topics in the order of the page, and how much is drawn for each."""
+"""Topics in the order of the page, and how much is drawn for each. Channels, changes, behavior and similarity are drawn from few models: their
+intervals are wide, and more are better where there is time."""
 LEVELS = (0.05, 0.01, 0.001, 0.0001)
 INTRODUCTION = """# Calibration
 

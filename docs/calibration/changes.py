@@ -1,4 +1,4 @@
-"""p-values of changes between two checkpoints (drift, compare) and of traces (spectra), on random weights.
+"""p-values of changes between two checkpoints (drift, compare), on random weights.
 
 Gaussian null: models share nothing (`models`), and every matrix is changed by independent normal entries in proportion
 to its size. Rounding null: under its own null every entry's change has a random sign; the stress is real rounding to 7
@@ -22,7 +22,6 @@ DRIFT = ("grassmann_p", "outside_share_p", "growth_p")
 COVERS = {
     "drift": DRIFT,
     "compare": (*DRIFT, "change_p", *SHARES, "similarity_p", "top_mass_p"),
-    "spectra": ("trace_p",),
 }
 PValues = dict[str, list[np.ndarray]]
 
@@ -38,9 +37,6 @@ def rates(seed: int, draws: int) -> list[Row]:
             _collect(p, before, _changed(before, generator), "gaussian", draw)
             after = _rounded(before, generator if null == "own null" else None)
             _collect(rounded, before, after, "rounding", draw)
-            traces = headspan.spectra(before, progress=False)["alignment"]["trace_p"]
-            for of in traces["null"].values:
-                p.setdefault(f"spectra trace, {of}", []).append(traces.sel(null=of).values.ravel())
         found += pooled_rows("", null, p)
         found += pooled_rows("rounding:", null if null == "own null" else f"rounded weights, {null}", rounded)
     return found

@@ -1,9 +1,8 @@
 r"""The core of every pair of heads, a tile at a time, and what its spectrum says; directions are not formed.
 
 1. Senders of as many source layers as a third of the budget holds (`heads.channels`); receivers one layer at a time.
-2. One product gives the cores S^T D [p, q] of a sender with a layer; the eigenvalues of their Gram matrices are the
-   squared strengths of all channels. For the sums below that is precise enough, and takes a quarter of the time of an
-   SVD.
+2. One product gives the cores S^T D [p, q] of a tile of pairs; the eigenvalues of their Gram matrices are the squared
+   strengths of all channels. For the sums below that is precise enough, and takes a quarter of the time of an SVD.
 3. Kept of each pair are the leading strength, its share of the energy, the participation ratio and how many channels
    carry 90 %.
 """
@@ -116,7 +115,6 @@ def _sources(count: int, first: int, layer: int, order: Order, n_heads: int) -> 
     return [slice(start * n_heads, stop * n_heads) for start, stop in spans if stop > start]
 
 
-@one_thread()
 def _fill(
     tables: dict[str, Tensor], S: Float[Tensor, "n d p"], D: Float[Tensor, "m d q"], at: tuple[int, int], memory: int
 ) -> None:

@@ -37,8 +37,8 @@ DRAWS = {
     "relations": 250,
     "channel_changes": 12,
 }
-"""Topics in the order of the page, and how much is drawn for each. Channels, changes, behavior and similarity are drawn from few models: their
-intervals are wide, and more are better where there is time."""
+"""Topics in the order of the page, and how much is drawn for each. Channels, changes, behavior and similarity draw few
+models: their intervals are wide."""
 LEVELS = (0.05, 0.01, 0.001, 0.0001)
 INTRODUCTION = """# Calibration
 

@@ -68,7 +68,7 @@ def test_figures_are_drawn_when_they_come_near_or_are_not_folded(browser: Browse
         # Left alone, the page draws what is not folded without being scrolled to it.
         page.look_at("at=top")
         page.wait_for_function(
-            "headspan.figures.all.every((each) => !each.checkVisibility() || headspan.figures.box(each).dataset.drawn)"
+            "() => headspan.figures.all.every((each) => !each.checkVisibility() || headspan.figures.box(each).dataset.drawn)"
         )
         assert page.evaluate(FOLDED_AND_DRAWN) == 0
         assert page.complaints == []

@@ -41,7 +41,9 @@ SET = """async (changes) => {
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 WATCH = """() => { globalThis.tasks = []; new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) tasks.push(entry.duration); }).observe({type: 'longtask'}); }"""
-AHEAD = "headspan.figures.all.every((each) => !each.checkVisibility() || headspan.figures.box(each).dataset.drawn)"
+AHEAD = (
+    "() => headspan.figures.all.every((each) => !each.checkVisibility() || headspan.figures.box(each).dataset.drawn)"
+)
 SCROLL = """async () => {
   for (let y = 0; y < document.documentElement.scrollHeight; y += 300) {
     scrollTo(0, y);

@@ -55,6 +55,8 @@ def test_no_label_is_cut_off(whole: Watched) -> None:
     assert whole.evaluate(CUT_OFF) == []
 
 
+OPEN_ARE_DRAWN = """() => headspan.figures.all.every((each) => !each.checkVisibility()
+  || headspan.figures.box(each).dataset.drawn)"""
 FOLDED_AND_DRAWN = """headspan.figures.all.filter((figure) => !figure.checkVisibility()
   && headspan.figures.box(figure).dataset.drawn === 'yes').length"""
 
@@ -67,9 +69,7 @@ def test_figures_are_drawn_when_they_come_near_or_are_not_folded(browser: Browse
         assert page.evaluate(FOLDED_AND_DRAWN) == 0
         # Left alone, the page draws what is not folded without being scrolled to it.
         page.look_at("at=top")
-        page.wait_for_function(
-            "headspan.figures.all.every((each) => !each.checkVisibility() || headspan.figures.box(each).dataset.drawn)"
-        )
+        page.wait_for_function(OPEN_ARE_DRAWN)
         assert page.evaluate(FOLDED_AND_DRAWN) == 0
         assert page.complaints == []
 

@@ -105,9 +105,9 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(target: str, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_readme_shows_what_inspect_prints() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    shown = readme.split("$ headspan inspect demo\n")[1].split("```")[0]
+def test_the_page_on_checkpoints_shows_what_inspect_prints() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text()
+    shown = page.split("$ headspan inspect demo\n")[1].split("```")[0]
     printed = CliRunner().invoke(app, ["inspect", "demo"]).stdout
     assert [line.rstrip() for line in printed.splitlines()] == shown.splitlines()
 

@@ -27,6 +27,7 @@ from headspan.distributions.token_course import (
     token_rank,
     token_residual,
 )
+from headspan.errors import ArgumentError
 from headspan.heads import Heads
 from headspan.lenses.mixing.layers import applied, checked, read_layer
 from headspan.lenses.mixing.schema import DIMS, QUANTITIES, SKIPS
@@ -97,10 +98,13 @@ def _numbers(streams: Float[Tensor, "skip beta sequence position d_model"]) -> N
 def _information(stream: Float[Tensor, "sequence position d_model"]) -> float:
     """Nats between neighbors, less what tokens of other sequences give, which share places alone.
 
-    NaN where tokens have become copies of one another.
+    NaN where tokens have become copies of one another, be it up to rounding.
     """
     components = leading_components(stream, exact=False)
-    related, unrelated = (float(information_at(components, 1, each)) for each in (True, False))
+    try:
+        related, unrelated = (float(information_at(components, 1, each)) for each in (True, False))
+    except ArgumentError:  # what is left to tell tokens apart is rounding, and no covariance
+        return math.nan
     return related - unrelated if math.isfinite(related) else math.nan
 
 

@@ -36,6 +36,7 @@ DRAWS = {
     "change_points": 4000,
     "relations": 250,
     "channel_changes": 12,
+    "gains": 4000,
 }
 """Topics in the order of the page, and how much is drawn for each. Channels, changes, behavior and similarity draw few
 models: their intervals are wide."""

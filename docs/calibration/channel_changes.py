@@ -10,6 +10,7 @@ from docs.calibration.rows import Row, rows
 from headspan.lenses.compare.channel_changes import gains_and_losses, tested
 
 LAYERS, HEADS, D, CHANGES = 4, 4, 48, 16
+COVERS = {"compare": ("gain_p", "loss_p")}
 NULLS = {
     "own null": 0.05,
     "changes of 0.3 of the weights": 0.3,

@@ -15,6 +15,7 @@ LAYERS, HEADS = 6, 8
 PAIRINGS = ("OQ", "OK", "OV")
 COVERS = {
     "channels": ("coupling_p", "alignment_p", "token_concentration_p", "singular_value_p"),
+    "compare": ("coupling_before_q", "coupling_after_q"),  # the same test, on either model
 }
 PAIRS = (("L0H0", "L1H1"), ("L1H3", "L4H4"), ("L2H0", "L5H7"))
 

@@ -9,6 +9,7 @@ from docs.calibration.rows import Row, rows
 from headspan.lenses.vocabulary.relations import PERMUTATIONS, beyond_tables
 
 PAIRS, D, RANK, HEADS = 30, 64, 8, 8
+COVERS = {"vocabulary": ("beyond_p",)}
 NULLS = ("own null", "random heads, partners similar", "anisotropic: heads copy leading directions, partners similar")
 
 

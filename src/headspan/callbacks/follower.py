@@ -27,6 +27,7 @@ from headspan.callbacks.following import Done, Work
 from headspan.callbacks.loggers import Logger, chosen_loggers, tell
 from headspan.callbacks.snapshot import write_snapshot
 from headspan.errors import ArgumentError, HeadspanError, NotFollowed
+from headspan.input_files import json_object
 from headspan.lenses.catalog import lens
 from headspan.sweeps.store import Store
 from headspan.sweeps.tasks import choose_lenses
@@ -167,7 +168,7 @@ class Follower:
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         for line in process.stdout or ():
-            self._answers.put(Done(**json.loads(line)))
+            self._answers.put(Done(**json_object(line.encode(), "an answer of the second process")))
         self._answers.put(None)
 
     def _receive(self, patience: float) -> None:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from headspan.errors import HeadspanError
+from headspan.input_files import json_object
 from headspan.sweeps.checkpoints import Settings, describe
 from headspan.sweeps.specification import Series
 from headspan.sweeps.store import Store, join_series
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
     store, model, lenses, fold = arguments
     work = Work(Path(store), model, tuple(lenses.split(",")), fold)
     for line in sys.stdin:
-        asked = json.loads(line)
+        asked = json_object(line.encode(), "a line of the training process")
         done = work.on(int(asked["step"]), Path(asked["folder"]))
         sys.stdout.write(json.dumps(asdict(done)) + "\n")
         sys.stdout.flush()

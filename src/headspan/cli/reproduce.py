@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headspan.cli import options as shared
 from headspan.errors import ArgumentError, HeadspanError
+
+if TYPE_CHECKING:
+    from headspan.ledger.reproduction import AtHand
 
 DISAGREES = 1
 
@@ -40,26 +43,33 @@ def reproduce(
     Finished figures are kept in the folder: an interrupted run goes on where it stopped. For 2601.10266, every
     published value is printed beside the computed one; exit code 1 if one disagrees.
     """
+    from headspan.dims import check_seed
+    from headspan.input_files import file_text
     from headspan.ledger.claim import DOCUMENTS
+    from headspan.ledger.reproduction import AtHand
 
     if paper not in DOCUMENTS:
         _numbers(paper, model or [], config)
         return
+    check_seed(seed)
+    at_hand = AtHand(model or [], seed, text="" if text is None else file_text(text))
+    _figures(paper, at_hand, output, only or [], fresh)
+
+
+def _figures(paper: str, at_hand: AtHand, output: Path, only: list[str], fresh: bool) -> None:
+    """The page of a document, and its verdicts as a table."""
     from headspan.atomic import written_whole
     from headspan.cli.delivery import print_table
-    from headspan.dims import check_seed
     from headspan.explorer.reproductions import reproduction_page, shown_exhibits
-    from headspan.input_files import file_text
-    from headspan.ledger.reproduction import AtHand, exhibits_of
+    from headspan.ledger.claim import DOCUMENTS
+    from headspan.ledger.reproduction import exhibits_of
 
-    check_seed(seed)
     if not exhibits_of(paper).listed:
         raise ArgumentError(f"no figure of document {paper} can be drawn yet; try `headspan claims --document {paper}`")
-    exhibits_of(paper).chosen(only or [])
+    exhibits_of(paper).chosen(only)
     _make_folder(output)
-    at_hand = AtHand(model or [], seed, text="" if text is None else file_text(text))
     told = lambda name: typer.echo(f"{name} ...", err=True)  # noqa: E731
-    found = shown_exhibits(paper, at_hand, output, only=only or [], fresh=fresh, progress=told)
+    found = shown_exhibits(paper, at_hand, output, only=only, fresh=fresh, progress=told)
     path = output / f"document-{paper}.html"
     with written_whole(path) as temporary:
         temporary.write_text(reproduction_page(paper, found), encoding="utf-8")

@@ -22,7 +22,7 @@ COMMAND = Command(
     "Attention maps of a running model on a prompt, with entropies and other statistics of every head.",
     RUN,
     options={
-        "prompt": Option("The text to run the model on; several times for a batch.", list[str]),
+        "prompt": Option("The text to run the model on.", list[str]),
         "few_shot": Option(
             "A CSV file of word;clue pairs, shown as shots, or bundled for a list of our own; several for a batch.",
             list[Path],

@@ -51,7 +51,7 @@ NULL = "uniform attention over the positions in reach; angles: states dealt to p
 def measure(
     running: RunnableModel,
     *,
-    prompt: Source | Sequence[Source] | None = None,
+    prompt: Source | Sequence[Any] | None = None,
     few_shot: str | Path | Sequence[Pair] | Sequence[Sequence[Pair]] | None = None,
     shots: int = 3,
     targets: Sequence[str] = (),

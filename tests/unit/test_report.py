@@ -199,7 +199,7 @@ def test_a_finding_shows_its_numbers_and_its_reference() -> None:
         '<p class="evidence">Value 2.5; expected 1. <span class="whole">p = 0.004.</span> E. Reference: arXiv 1.</p>'
     )
     assert shown in str(finding_block(finding))
-    assert "p &lt; 1e-300." in str(finding_block(replace(finding, p=0.0)))
+    assert "p &lt; 1e-300</span>." in str(finding_block(replace(finding, p=0.0)))
     plain = replace(finding, expected=None, p=None, reference="")
     assert '<p class="evidence">E.</p>' in str(finding_block(plain))
 

@@ -29,7 +29,7 @@ CHOICES = {"level": ("token", "word"), "pooling": ("mean", "sum"), "special": ("
 
 def attention(
     model: Any,
-    prompt: str | Sequence[int] | Sequence[str | Sequence[int]] | None = None,
+    prompt: str | Sequence[int] | Sequence[Any] | None = None,
     *,
     few_shot: str | Path | Sequence[str | Path] | None = None,
     shots: int = 3,

@@ -23,7 +23,7 @@ OVER_HEADS, OVER_LAYERS = ("layer", "head"), ("layer",)
 Source = str | Sequence[int]
 
 
-def prompts_of(given: Source | Sequence[Source] | None) -> Sequence[Source | None]:
+def prompts_of(given: Source | Sequence[Any] | None) -> Sequence[Source | None]:
     """The prompts of a batch; one where a text, token ids or nothing was given."""
     if given is None or isinstance(given, str):
         return [given]

@@ -64,7 +64,7 @@ def _from_tables(heads: Heads, sequences: int, length: int, seed: int) -> Tensor
     W_E = heads.table("W_E")
     tokens = W_E[random_tokens(len(W_E), sequences, length, seed)].double()
     if heads.stack.position_table is None:
-        places = torch.zeros(length, heads.d_model, dtype=torch.float64)
+        places = tokens.new_zeros(length, heads.d_model)
     else:
         table = heads.table("W_pos")
         if len(table) < length:

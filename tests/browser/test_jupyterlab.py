@@ -72,7 +72,7 @@ def click_in_jupyterlab(lab: str) -> None:
     """Run the cells, click a head, and wait until Python has read it."""
     with running_browser(LOOPBACK_ALONE) as browser:
         page = browser.new_page(viewport={"width": 1500, "height": 1000})
-        page.set_default_timeout(100_000)  # a server, a kernel and torch start on a busy machine
+        page.set_default_timeout(300_000)  # a server, a kernel and torch start on a busy machine
         page.goto(lab)
         cells = page.locator(".jp-Notebook .jp-CodeCell")
         cells.nth(1).wait_for()

@@ -19,7 +19,7 @@ from headspan.lenses.catalog import lenses
 from headspan.result import Lens
 from tests.docs.pages import DOCS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docs")]  # built once
 
 NOWHERE = "http://127.0.0.1:9"
 PACKAGES = (

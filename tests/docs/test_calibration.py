@@ -51,11 +51,17 @@ def test_the_page_shows_an_own_null_of_every_test_within_twice_its_level() -> No
             assert low <= 2 * level, (test, cell)
 
 
+SUSPECTS = {"channels singular_value (leading)"}
+"""Above its level with another seed (1 of 45 at .001, 2 of 27 at .01): to be drawn more often, and mended if it stays."""
+
+
 def lower_end(row: Row) -> float:
-    """Lower end of the exact 95 % interval of a rate (Clopper and Pearson).
+    """Lower end of a rate's 95 % interval: Wilson's, as on the page; for the suspects the exact one.
 
     Wilson is narrower than it says where one of a few dozen tests is all there is: 1 of 45 would break .001.
     """
+    if row["test"] not in SUSPECTS:
+        return row["low"]
     hits = round(row["rate"] * row["n"])
     return float(beta.ppf(0.025, hits, row["n"] - hits + 1)) if hits else 0.0
 
@@ -64,7 +70,7 @@ def lower_end(row: Row) -> float:
 @pytest.mark.parametrize("topic", sorted(TOPICS))
 def test_no_p_value_breaks_its_word_under_its_own_null(topic: str) -> None:
     """A third of the page's draws. About a hundred rates: one may lie above its level by chance, none above twice."""
-    found = import_module(f"docs.calibration.{topic}").rates(1, min(DRAWS[topic], max(DRAWS[topic] // 3, 5)))
+    found = import_module(f"docs.calibration.{topic}").rates(1, max(DRAWS[topic] // 3, 5))
     own = [row for row in found if row["null"] == "own null"]
     assert own
     assert [row for row in own if lower_end(row) > 2 * row["level"]] == []

@@ -52,7 +52,7 @@ def test_the_page_shows_an_own_null_of_every_test_within_twice_its_level() -> No
 
 
 SUSPECTS = {"channels singular_value (leading)"}
-"""Above its level with another seed (1 of 45 at .001, 2 of 27 at .01): to be drawn more often, and mended if it stays."""
+"""Above its level with another seed (1 of 45 at .001, 2 of 27 at .01): to be drawn more often, and then mended."""
 
 
 def lower_end(row: Row) -> float:

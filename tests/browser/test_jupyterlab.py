@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Locator, Page
 
 from tests.browser.chromium import LOOPBACK_ALONE, running_browser
 
@@ -76,13 +77,22 @@ def click_in_jupyterlab(lab: str) -> None:
         page.goto(lab)
         cells = page.locator(".jp-Notebook .jp-CodeCell")
         cells.nth(1).wait_for()
-        cells.nth(0).locator(".cm-content").click()
-        page.keyboard.press("Shift+Enter")
+        run_cell(page, cells.nth(0))
         page.locator(".headspan.notebook .node[data-head=L1H6]").click()
         page.locator("[data-card=L1H6]").wait_for()
         page.fill(".headspan [aria-label=Prompt]", "abcabcabc")
         page.locator(".headspan .live button", has_text="Run").click()
         page.wait_for_function("document.querySelectorAll('.headspan .card .tokens span').length === 9")
-        cells.nth(1).locator(".cm-content").click()
-        page.keyboard.press("Shift+Enter")
+        run_cell(page, cells.nth(1))
         cells.nth(1).locator(".jp-OutputArea-output", has_text="selected L1H6").wait_for()
+
+
+def run_cell(page: Page, cell: Locator) -> None:
+    """Run a cell; JupyterLab forgets one that was run while its kernel connected, so a person presses again."""
+    for _ in range(60):
+        cell.locator(".cm-content").click()
+        page.keyboard.press("Shift+Enter")
+        page.wait_for_timeout(2000)
+        if cell.locator(".jp-InputPrompt").inner_text().strip() != "[ ]:":
+            return
+    raise AssertionError("the cell was not run")

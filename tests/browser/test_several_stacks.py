@@ -15,6 +15,7 @@ from tests.families.test_stacks import named
 from tests.unit.test_report import only
 
 
+@pytest.mark.slow
 def test_every_stack_is_on_the_page_and_one_is_shown(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

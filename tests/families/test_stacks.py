@@ -19,7 +19,7 @@ from headspan.lenses.run import run as run_lens
 from headspan.lenses.similarity import similarity
 from headspan.runtime import RunnableModel, open_runnable
 from tests.families.proof import read, run
-from tests.families.tiny_models import CASES, Case
+from tests.families.tiny_models import CASES, Case, by_family
 
 by_name = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -28,7 +28,7 @@ def named(name: str) -> Case:
     return next(case for case in CASES if case.name == name)
 
 
-@by_name
+@by_family
 def test_every_lens_that_applies_computes(case: Case) -> None:
     checkpoint = open_checkpoint(case.model())
     for name in checkpoint.stacks:
@@ -43,7 +43,7 @@ def test_every_lens_that_applies_computes(case: Case) -> None:
                 assert result.attrs["stack"] == name
 
 
-@by_name
+@by_family
 def test_the_gaussian_lens_computes_or_says_why_not(case: Case) -> None:
     checkpoint = open_checkpoint(case.model())
     for name in checkpoint.stacks:

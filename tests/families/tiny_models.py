@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from torch import nn
@@ -340,3 +341,24 @@ CASES = [
     Case("clip_text_model", "clip_text_model", {**STANDARD, "max_position_embeddings": 32}, kind="reading"),
     Case("clip_vision_model", "clip_vision_model", IMAGE, kind="seeing"),
 ]
+
+DIFFERENT = (
+    "gpt2",
+    "gpt_neox",
+    "llama-one-kv-head",
+    "gemma2",
+    "qwen2_moe",
+    "deepseek_v3",
+    "bert",
+    "albert",
+    "t5",
+    "whisper",
+    "vit",
+)
+"""Families that differ most: fused, parallel, grouped, twice normed, of experts, latent, post-norm, shared, several
+stacks, images. Long tests run on these by default and on every family in the slow suite."""
+by_family = pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case.name in DIFFERENT else pytest.mark.slow) for case in CASES],
+    ids=lambda case: case.name,
+)

@@ -27,6 +27,7 @@ def result(heads: Heads) -> Result:
     return headspan.affinity(heads, pairings="all")
 
 
+@pytest.mark.slow
 def test_the_papers_numbers_come_out_to_the_printed_digits(heads: Heads) -> None:
     """arXiv 2601.10266, figures 1, 5 and 8."""
     lines = reproduction("2601.10266", heads)
@@ -118,6 +119,7 @@ def test_findings_name_the_known_structure(result: Result) -> None:
     assert "L4H11 → L5H1 is the strongest K-composition: the subspaces overlap in 39.3 of 64 dimensions" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_sketched_top_20_is_the_exact_one(heads: Heads, result: Result, seed: int) -> None:
     found = headspan.affinity(heads, algorithm="sketch", top=20, seed=seed)

@@ -216,6 +216,7 @@ except headspan.HeadspanError as problem:
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_netcdf_is_written_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, check=False, timeout=300

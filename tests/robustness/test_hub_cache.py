@@ -79,6 +79,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
         _ = open_checkpoint("org/tiny").folder
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_do_not_spoil_the_cache(folder: Path, hub: HubServer, tmp_path: Path) -> None:
     program = (
         "import hashlib, headspan\n"

@@ -74,6 +74,7 @@ def test_a_tokenizer_that_knows_too_few_tokens_is_not_used(few_tokens: Path) -> 
         encoded(model, "some text")
 
 
+@pytest.mark.slow
 def test_lenses_and_report_run_on_tokens_that_the_model_has(
     few_tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

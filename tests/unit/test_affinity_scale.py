@@ -65,6 +65,7 @@ def test_spilled_scores_are_those_made_in_memory(planted: headspan.Checkpoint, e
             np.testing.assert_allclose(spilled[pairing][name], exact[pairing][name], rtol=1e-7, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_all_sixteen_pairings_spill_too(planted: headspan.Checkpoint) -> None:
     heads = planted.heads(layers=range(3))
     spilled = headspan.affinity(heads, pairings="all", metrics="pk", memory="6MB", draws=2)

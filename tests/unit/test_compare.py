@@ -126,6 +126,7 @@ def test_spectra_are_those_of_the_matrices(
     assert set(rows.query("matrix == 'W_QK'")["head"]) >= {"L0H0", "L2H3"}
 
 
+@pytest.mark.slow
 def test_tables_of_another_size_are_left_out_and_named() -> None:
     result = headspan.compare(gpt2(), gpt2(noisy, vocab_size=80), draws=3)
     assert "W_E" not in result["spectra"].children
@@ -143,6 +144,7 @@ def test_a_model_of_one_layer_is_compared_without_wiring() -> None:
     assert "nothing composes" in page(result)
 
 
+@pytest.mark.slow
 def test_a_model_of_one_head_as_wide_as_the_stream_says_nothing_of_edges() -> None:
     result = headspan.compare(gpt2(n_head=1), gpt2(noisy, n_head=1), draws=3)
     assert not [finding for finding in result.findings if "edge" in finding.statement]

@@ -130,6 +130,7 @@ def model_with_tables(write: float = 0.0, seed: int = 3) -> headspan.Heads:
     return headspan.open(model).heads()
 
 
+@pytest.mark.slow
 def test_tokens_along_a_change_name_the_planted_one() -> None:
     result = headspan.compare(model_with_tables(1e-9), model_with_tables(1.0), draws=3)
     rows = result.table("tokens")
@@ -148,6 +149,7 @@ def test_tokens_along_a_random_change_are_not_concentrated(random: headspan.Resu
     assert not [one for one in random.findings if " tokens: " in one.statement]
 
 
+@pytest.mark.slow
 def test_an_adapter_changes_what_it_targets_along_its_rank(tmp_path: Path) -> None:
     folder, _ = base_and_adapter(tmp_path, target_modules=["q_proj", "o_proj"])
     result = headspan.compare(tmp_path / "base", folder, draws=3)

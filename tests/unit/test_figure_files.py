@@ -121,6 +121,7 @@ def test_image_files_have_the_classes_that_were_given(tmp_path: Path, monkeypatc
     assert "listener" in class_names(drawn["affinity", "Wiring diagram"])
 
 
+@pytest.mark.slow
 def test_image_files_of_a_report_have_the_classes_of_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "affinity", "detect")
     options = ["-o", str(tmp_path / "r.html"), "--figures", str(tmp_path / "out")]

@@ -269,6 +269,7 @@ def test_bad_input_is_one_clear_line(arguments: tuple[str, ...], words: str) -> 
     assert "\n" not in str(found.exception)
 
 
+@pytest.mark.slow
 def test_maps_of_all_layers_stand_side_by_side_with_words_and_shots(stories: Path) -> None:
     options = {"few_shot": "bundled", "shots": 2, "target": "river", "length": 0}
     result = headspan.intervene(stories, maps=True, **options)

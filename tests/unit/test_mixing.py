@@ -87,6 +87,7 @@ def test_uniform_attention_without_skips_makes_the_tokens_of_an_encoder_equal() 
     assert float(found["cosine"].sel(skip="with skips").isel(depth=1).max()) < 0.999
 
 
+@pytest.mark.slow
 def test_weights_drawn_like_the_null_are_not_told_from_it() -> None:
     """Negative control: in a model of Gaussian weights, learned and random courses agree."""
     distances = []

@@ -33,7 +33,7 @@ def avoiding() -> headspan.Result:
 # Spectra
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 99), st.floats(-3, 3))
 def test_spectra_are_the_singular_values_with_and_without_the_mean_row(n: int, d: int, seed: int, shift: float) -> None:
     table = torch.as_tensor(np.random.default_rng(seed).standard_normal((n, d)) + shift)
@@ -142,8 +142,7 @@ def test_block_averages_are_averages_of_the_squared_overlaps(avoiding: headspan.
     np.testing.assert_allclose(avoiding["overlap_full"].sum("table_direction"), 1, rtol=1e-5)
 
 
-@settings(max_examples=5)
-@given(st.integers(0, 1000))
+@pytest.mark.parametrize("seed", [0, 1])
 def test_a_rotation_of_the_stream_changes_no_number_between_the_tables(seed: int) -> None:
     P, E, R = made_of(basis(1), FALLING, CONTEXT), made_of(basis(2), FALLING, VOCAB), torch.as_tensor(basis(seed + 3))
     P, E = P + 0.1 * torch.as_tensor(basis(4)[0]), E + 0.1 * torch.as_tensor(basis(5)[0])

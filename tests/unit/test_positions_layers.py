@@ -13,7 +13,7 @@ from headspan.lenses.positions.layer_zero import draw_sample, logit_shares
 from headspan.lenses.positions.layers import alignment
 from headspan.lenses.positions.schema import TERMS
 from tests.families.proof import run
-from tests.families.tiny_models import CASES
+from tests.families.tiny_models import CASES, by_family
 from tests.unit.positions_models import CONTEXT, D, basis, gpt2, made_of, set_tables, tiny
 
 FALLING = np.geomspace(10, 0.1, D)
@@ -265,7 +265,7 @@ def test_a_family_that_norms_before_it_widens_is_refused_by_name(name: str, mess
 # Which models
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@by_family
 def test_every_family_is_handled_or_refused_by_name(case) -> None:
     model = headspan.open(case.model())
     for stack in model.stacks:

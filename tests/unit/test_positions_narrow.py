@@ -21,6 +21,7 @@ def untrained(family: str, seed: int) -> PreTrainedModel:
     return ElectraModel(ElectraConfig(**SHAPE, initializer_range=0.02, pad_token_id=None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["albert", "electra"])
 def test_tables_of_untrained_models_share_nothing(family: str) -> None:
     found = [headspan.positions(untrained(family, seed)) for seed in range(6)]

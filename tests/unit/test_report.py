@@ -111,6 +111,7 @@ def test_a_finding_is_told_once(demo_html: str) -> None:
         assert demo_html.count(str(linked_text(finding.statement))) == 1
 
 
+@pytest.mark.slow
 def test_without_transformers_a_report_has_everything_that_needs_no_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -132,6 +132,7 @@ def test_every_way_to_the_table_knows_passes() -> None:
     assert float(checked["sensitivity"]["largest_change"].sel(directions=8, pairing="OK")) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_comparison_of_shared_layers_says_why_it_has_no_wiring() -> None:
     first, second = albert(num_hidden_groups=2), albert(num_hidden_groups=2)
     with torch.no_grad():

@@ -6,6 +6,7 @@ from functools import cache
 from statistics import NormalDist
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -62,6 +63,7 @@ def share_that_missed(bars: dict[str, float]) -> float:
     return float(np.mean(missed))
 
 
+@pytest.mark.slow
 def test_no_more_sketches_than_stated_miss_a_pair_of_the_top() -> None:
     bars = {name: lowest_plausible(least, 16, 16, WIDTH, FAILURE) for name, (least, _) in true_top().items()}
     assert share_that_missed(bars) <= 1 - CONFIDENCE

@@ -48,6 +48,7 @@ def test_a_report_of_a_smallest_model_is_written(shape: dict[str, int], tmp_path
     assert ("needs at least 2 layers; this model has 1" in html) == (shape["n_layer"] == 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_smallest_models_are_compared(shape: dict[str, int]) -> None:
     result = headspan.compare(small(**shape), small(noisy, **shape), draws=3)
@@ -63,6 +64,7 @@ def test_a_report_without_findings_says_so(tmp_path: Path, monkeypatch: pytest.M
     assert NOTHING in html
 
 
+@pytest.mark.slow
 def test_a_comparison_without_findings_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headspan.Result, "findings", [])
     result = headspan.compare(small(), small(noisy), draws=3)

@@ -15,7 +15,7 @@ from headspan.errors import ArgumentError, CheckpointError
 from headspan.lenses.spectra.kinds import KINDS
 from headspan.lenses.spectra.law import bulk_scale, law_of, spike_log_p
 from headspan.statistics import mp_edges
-from tests.families.tiny_models import CASES, COMMON, Case
+from tests.families.tiny_models import CASES, COMMON, Case, by_family
 
 D, HEADS, WIDTH, SD = 24, 3, 8, 0.3
 FIELDS = (
@@ -158,7 +158,7 @@ def test_the_fitted_scale_does_not_see_spikes() -> None:
     assert float(bulk_scale(values, law.typical)) == pytest.approx(0.7)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@by_family
 def test_every_family_has_spectra_of_what_it_stores(case: Case) -> None:
     checkpoint = headspan.open(case.model())
     for stack in checkpoint.stacks:

@@ -129,6 +129,7 @@ def test_every_algorithm_of_affinity_decides_ranks_alike(algorithm: str, exact: 
     assert float(top.loc[("L0H1", "L1H0"), "score"]) == pytest.approx(exact, abs=1e-2)
 
 
+@pytest.mark.slow
 def test_a_tolerance_overrides_the_rule_in_python_and_on_the_command_line(tmp_path: Path) -> None:
     subject = model("float32")
     assert int(headspan.ranks(subject, tolerance=1e-12)["rank_Q"].max()) == WIDTH

@@ -87,6 +87,7 @@ def test_tests_of_cause_come_with_the_untrained_value_beside_them(result: Result
     assert not np.isin(ours["projection_kernel"], twin["projection_kernel"]).any()
 
 
+@pytest.mark.slow
 def test_random_weights_are_told_to_have_no_effect() -> None:
     """The former control took away what the target cannot read, and every model "responded" 4 to 9 times as much."""
     found = validate(random_model(2), buffers="repeated", **FEW)  # type: ignore[arg-type]

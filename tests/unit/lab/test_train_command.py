@@ -53,6 +53,7 @@ def test_several_seeds_print_a_table_and_a_success_rate(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"seed-0", "seed-1"}
 
 
+@pytest.mark.slow
 def test_a_report_of_a_run_that_learned_nothing_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     options = ("--preset", "smoke", "--steps", 8, "--json", "--report")

@@ -32,6 +32,7 @@ myst_heading_anchors = 3
 autodoc_mock_imports = [name for name in ("dask", "distributed", "zarr", "transformers") if find_spec(name) is None]
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
+toc_object_entries = False  # the sidebar lists pages; with every function in it a build takes a third longer
 napoleon_google_docstring = False
 napoleon_attr_annotations = False  # shapes are in the signature; an asterisk in one would be read as emphasis
 nitpicky = False

@@ -71,7 +71,7 @@ def test_every_id_stands_once() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.parametrize("claim", CHECKED, ids=lambda claim: claim.id)
 def test_no_verdict_hangs_on_the_seed(claim: Claim, seed: int) -> None:
     found = examine(claim, seed)

@@ -35,11 +35,11 @@ DRAWS = {
     "matched": 2000,
     "change_points": 4000,
     "relations": 250,
-    "channel_changes": 12,
+    "channel_changes": 24,
     "gains": 4000,
 }
-"""Topics in the order of the page, and how much is drawn for each. Changes and behavior draw few models: their intervals
-are wide."""
+"""Topics in the order of the page, and how much is drawn for each. Changes and behavior draw few models: their
+intervals are wide."""
 LEVELS = (0.05, 0.01, 0.001, 0.0001)
 INTRODUCTION = """# Calibration
 

@@ -136,10 +136,16 @@ def test_p_values_of_the_leading_channel_are_uniform_under_rotation(decay: tuple
     assert (found < 1e-4).sum() <= 3
 
 
+def _circuit_spectra(random: np.random.Generator) -> torch.Tensor:
+    """Singular values of products W_V W_O of random matrices."""
+    W_V, W_O = (torch.from_numpy(random.normal(size=(12, *shape))) for shape in ((63, 8), (8, 63)))
+    return torch.linalg.svdvals(torch.linalg.qr(W_V).R @ W_O)
+
+
 def test_p_values_of_leading_channels_keep_their_level_in_narrow_heads() -> None:
     random, p = np.random.default_rng(0), []
     for seed in range(12):
-        s, t = (torch.linalg.svdvals(torch.from_numpy(random.normal(size=(12, 63, 8)))) for _ in range(2))
+        s, t = (_circuit_spectra(random) for _ in range(2))
         corners = haar_corners(12 * 12 * 8, 8, 8, 63, seed=100 + seed).view(8, 12, 12, 8, 8)
         cores = (s / s.norm(dim=1, keepdim=True))[:, None, :, None] * corners
         largest = torch.linalg.svdvals(cores * (t / t.norm(dim=1, keepdim=True))[:, None, :])[..., 0]

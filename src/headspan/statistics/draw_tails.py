@@ -1,8 +1,8 @@
 """p-values from a few draws of a null, also beyond the largest draw.
 
 Up to the largest draw they are counted, p = (1 + draws at least as large) / (1 + draws), which is exact. Counting
-cannot give less than 1 / (1 + draws), which many tests at once need. Beyond the largest draw the tail is that of a generalized
-Pareto law through the largest `TAIL` of the draws, as one more draw follows it:
+cannot give less than 1 / (1 + draws), which many tests at once need. Beyond the largest draw the tail is that of a
+generalized Pareto law through the largest `TAIL` of the draws, as one more draw follows it:
 
 1. the threshold t is the draw that n of N others exceed, n = TAIL N; the exceedances have L-moments l_1 and l_2;
 2. shape k = max(2 - l_1 / l_2, 0) and scale s = l_1 (1 - k). A shape below 0 would put an end to the tail, and with it

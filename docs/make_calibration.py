@@ -28,7 +28,7 @@ DRAWS = {
     "vocabulary": 12,
     "channels": 15,
     "changes": 6,
-    "behavior": 15,
+    "behavior": 40,
     "attention_cosines": 400,
     "tables": 120,
     "validation": 300,

@@ -24,22 +24,22 @@ DRAWS = {
     "spikes": 30000,
     "positions": 25,
     "traces": 20,
-    "similarity": 3,
+    "similarity": 30,
     "vocabulary": 12,
-    "channels": 3,
-    "changes": 2,
-    "behavior": 5,
+    "channels": 15,
+    "changes": 6,
+    "behavior": 40,
     "attention_cosines": 400,
     "tables": 120,
     "validation": 300,
     "matched": 2000,
     "change_points": 4000,
     "relations": 250,
-    "channel_changes": 12,
+    "channel_changes": 24,
     "gains": 4000,
 }
-"""Topics in the order of the page, and how much is drawn for each. Channels, changes, behavior and similarity draw few
-models: their intervals are wide."""
+"""Topics in the order of the page, and how much is drawn for each. Changes and behavior draw few models: their
+intervals are wide."""
 LEVELS = (0.05, 0.01, 0.001, 0.0001)
 INTRODUCTION = """# Calibration
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from docs.calibration.models import KINDS, Weights, generator_of, gpt2
+from docs.calibration.models import Weights, generator_of, gpt2, kinds
 from docs.calibration.rows import Row, pooled_rows
 from headspan.lenses.compare.behavior import behavior_node
 from headspan.runtime import open_runnable
@@ -19,10 +19,10 @@ NAMES = ("divergence_p", "state_change_p", "loss_change_p")
 COVERS = {"compare": NAMES}
 
 
-def rates(seed: int, draws: int) -> list[Row]:
+def rates(seed: int, draws: int, stress: bool = True) -> list[Row]:
     """Rates over `draws` pairs of models; heads of one pair are not independent."""
     found: list[Row] = []
-    for place, (null, kind) in enumerate(KINDS.items()):
+    for place, null, kind in kinds(stress):
         p: dict[str, list[np.ndarray]] = {}
         for draw in range(draws):
             generator = generator_of(seed, place, draw)

@@ -7,13 +7,17 @@ steps in groups of 32, where the sign is that of the entry's remainder.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 import headspan
-from docs.calibration.models import KINDS, Weights, generator_of, gpt2
+from docs.calibration.models import Weights, generator_of, gpt2, kinds
 from docs.calibration.rows import Row, pooled_rows
+from headspan.lenses.compare.directions import change_nodes
+from headspan.lenses.compare.edges import wiring_nodes
 
 LAYERS, CHANGE, GROUP, STEPS = 5, 0.3, 32, 7
 PAIRINGS = ("OQ", "OK", "OV")
@@ -26,10 +30,10 @@ COVERS = {
 PValues = dict[str, list[np.ndarray]]
 
 
-def rates(seed: int, draws: int) -> list[Row]:
+def rates(seed: int, draws: int, stress: bool = True) -> list[Row]:
     """Rates over `draws` pairs of checkpoints. Heads and pairs of one model are not independent."""
     found: list[Row] = []
-    for place, (null, kind) in enumerate(KINDS.items()):
+    for place, null, kind in kinds(stress):
         p, rounded = PValues(), PValues()
         for draw in range(draws):
             generator = generator_of(seed, place, draw)
@@ -43,18 +47,25 @@ def rates(seed: int, draws: int) -> list[Row]:
 
 
 def _collect(p: PValues, before: Weights, after: Weights, noise: str, draw: int) -> None:
-    result = headspan.compare(before, after, noise=noise, draws=16, seed=draw, progress=False)
+    """p-values of the parts of `headspan.compare` that this topic is about; channels and behavior have their own."""
+    pair = [headspan.open(one).heads() for one in (before, after)]
+    drawn: dict[str, Any] = {"noise": noise, "draws": 16, "seed": draw}
+    moved = headspan.drift(*pair, progress=False, **drawn)
     for role in "QKVO":
         for name in DRIFT:
-            p.setdefault(f"drift {name}", []).append(result[f"drift/{role}"][name].values.ravel())
+            p.setdefault(f"drift {name}", []).append(moved[role][name].values.ravel())
+    wiring, _ = wiring_nodes(*pair, null="two-way", level=0.05, tolerance=None, memory="4GB", **drawn)
     for pairing in PAIRINGS:
-        node = result[f"wiring/{pairing}"]
+        node = wiring[f"wiring/{pairing}"]
         for name in ("change_p", *SHARES):
             if name in node:
                 p.setdefault(f"compare {name}", []).append(np.ravel(node[name].values))
-    for part, name in (("change", "similarity_p"), ("tokens", "top_mass_p")):
-        for node in result[part].children.values() if part in result else ():
-            p.setdefault(f"compare {name} ({part})", []).append(node[name].values.ravel())
+    changed, _ = change_nodes(*pair, similarity=0.5, level=0.05, **drawn)
+    for path, node in changed.items():
+        part = path.partition("/")[0]
+        for name in ({"change": "similarity_p", "tokens": "top_mass_p"}.get(part, ""),):
+            if name in node:
+                p.setdefault(f"compare {name} ({part})", []).append(node[name].values.ravel())
 
 
 def _changed(model: Weights, generator: torch.Generator) -> Weights:

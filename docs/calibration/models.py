@@ -45,6 +45,11 @@ def decaying(draw: torch.Generator) -> Matrix:
 KINDS = {"own null": normal, "anisotropic": anisotropic, "decaying spectra": decaying}
 
 
+def kinds(stress: bool) -> list[tuple[int, str, Callable[[torch.Generator], Matrix]]]:
+    """Place, name and maker of every kind of model, or of the own null alone."""
+    return [(place, *each) for place, each in enumerate(KINDS.items()) if stress or place == 0]
+
+
 def generator_of(*seed: int) -> torch.Generator:
     """A generator of its own for every model that is drawn."""
     return torch.Generator().manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))

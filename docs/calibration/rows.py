@@ -27,7 +27,7 @@ def wilson(rate: float, n: float) -> tuple[float, float]:
     """Wilson's 95 % interval of a rate seen in n independent tests."""
     z = NORMAL_975
     center, half = rate + z**2 / (2 * n), z * (rate * (1 - rate) / n + z**2 / (4 * n**2)) ** 0.5
-    return (center - half) / (1 + z**2 / n), (center + half) / (1 + z**2 / n)
+    return max(0.0, center - half) / (1 + z**2 / n), (center + half) / (1 + z**2 / n)
 
 
 def rows(test: str, null: str, p: np.ndarray, levels: tuple[float, ...] = LEVELS) -> list[Row]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 import headspan
-from docs.calibration.models import KINDS, generator_of, gpt2
+from docs.calibration.models import generator_of, gpt2, kinds
 from docs.calibration.rows import Row, pooled_rows
 
 LAYERS = 5
 COVERS = {"spectra": ("trace_p",)}
 
 
-def rates(seed: int, draws: int) -> list[Row]:
+def rates(seed: int, draws: int, stress: bool = True) -> list[Row]:
     """Rates over `draws` models of each kind."""
     found: list[Row] = []
-    for place, (null, kind) in enumerate(KINDS.items()):
+    for place, null, kind in kinds(stress):
         p: dict[str, list[np.ndarray]] = {}
         for draw in range(draws):
             model = gpt2(kind(generator_of(seed, place, draw)), LAYERS)

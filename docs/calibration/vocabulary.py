@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import headspan
-from docs.calibration.models import KINDS, N_TOKENS, generator_of, gpt2
+from docs.calibration.models import N_TOKENS, generator_of, gpt2, kinds
 from docs.calibration.rows import Row, pooled_rows
 
 RELATIONS, PAIRS = 4, 12
@@ -19,11 +19,11 @@ CONCENTRATION = ("top_mass_p", "largest_z_p", "kurtosis_p")
 COVERS = {"vocabulary": (*CONCENTRATION, "copying_p", "matching_p", "relation_score_p")}
 
 
-def rates(seed: int, draws: int) -> list[Row]:
+def rates(seed: int, draws: int, stress: bool = True) -> list[Row]:
     """Rates over `draws` models of each kind; tests of one model share its tables and are not independent."""
     found: list[Row] = []
     with TemporaryDirectory() as folder:
-        for place, (null, kind) in enumerate(KINDS.items()):
+        for place, null, kind in kinds(stress):
             p: dict[str, list[np.ndarray]] = {}
             for draw in range(draws):
                 model = gpt2(kind(generator_of(seed, place, draw)), layers=2)

@@ -19,6 +19,7 @@ import headspan
 from headspan.cli.main import app
 from headspan.errors import ArgumentError, HeadspanError
 from headspan.heads import Heads
+from headspan.lenses.graph import tier_names
 from headspan.lenses.wiring.graph import edges, relations, wiring_graph
 from headspan.result import Result
 from tests.families.tiny_models import CASES
@@ -440,3 +441,9 @@ def test_every_question_is_one_command(question: list[str], answer: str) -> None
     ran = CliRunner().invoke(app, ["wiring", "demo", *question, "--top", "3"])
     assert ran.exit_code == 0, ran.output
     assert answer in ran.output
+
+
+def test_a_strong_edge_stands_out() -> None:
+    q, mirror = np.array([0.01, 0.01, 0.2, 0.2, np.nan]), np.array([0.05, 0.5, 0.05, 0.5, np.nan])
+    known = ~np.isnan(q)
+    assert tier_names(q, mirror, known).tolist() == ["strong", "stands out", "background", "background", ""]

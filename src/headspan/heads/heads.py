@@ -100,6 +100,11 @@ class Heads:
         return self.stack.d_model
 
     @property
+    def d_stream(self) -> int:
+        """Dimension of the space that read and write spaces lie in: `d_model`, one less where means are removed."""
+        return self.d_model - self.center
+
+    @property
     def d_head(self) -> int:
         """Width of queries and keys."""
         return self.stack.d_head

@@ -24,10 +24,13 @@ UNKNOWN = ""
 def tier_names(
     q: npt.NDArray[np.float64], mirror: npt.NDArray[np.float64] | None, known: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.object_]:
-    """The tier of every edge from its q-value and, where there is one, its mirror FDR; empty where not `known`."""
+    """The tier of every edge from its q-value and, where there is one, its mirror FDR; empty where not `known`.
+
+    Strong edges are some of those that stand out: in a heavy upper tail a mirror FDR can be small where q is not.
+    """
     named = np.where(q < SIGNIFICANT, STANDS_OUT, BACKGROUND).astype(object)
     if mirror is not None:
-        named[mirror <= STRONG] = IS_STRONG
+        named[(mirror <= STRONG) & (q < SIGNIFICANT)] = IS_STRONG
     named[~known] = UNKNOWN
     return named
 

@@ -199,7 +199,7 @@ def mantel(firsts: list[Array], seconds: list[Array], permutations: int, seed: i
     for place, (x, y) in enumerate(zip(firsts, seconds, strict=True)):
         if np.isfinite(found[place]):
             orders = [generator.permutation(len(x)) for _ in range(permutations)]
-            drawn[:, place] = [_table_correlation(x[np.ix_(order, order)], y) for order in orders]
+            drawn[:, place] = _permuted_correlations(x, y, orders)
             intervals[place] = _interval(x, y, permutations, generator)
     known = np.isfinite(found)
     mean = found[known].mean() if known.any() else np.nan
@@ -224,6 +224,20 @@ def _table_correlation(x: Array, y: Array, keep: npt.NDArray[np.bool_] | None = 
     if len(x) < FEWEST_MEMBERS or fine.sum() < FEWEST_PAIRS:
         return float("nan")
     return float(spearman(a[fine], b[fine]))
+
+
+def _permuted_correlations(x: Array, y: Array, orders: list[npt.NDArray[np.int64]]) -> Array:
+    """Spearman's correlation with the members of x in other orders.
+
+    Where no pair is missing, the same values stand above the diagonal in every order, and ranks are found once.
+    """
+    upper = np.triu_indices(len(x), 1)
+    if not (np.isfinite(x[upper]).all() and np.isfinite(y[upper]).all() and np.array_equal(x[upper], x.T[upper])):
+        return np.array([_table_correlation(x[np.ix_(order, order)], y) for order in orders])
+    ranks, other = np.zeros(x.shape), standard_ranks(y[upper])
+    ranks[upper] = standard_ranks(x[upper])
+    ranks += ranks.T
+    return np.array([(ranks[order[upper[0]], order[upper[1]]] * other).mean() for order in orders])
 
 
 def _interval(x: Array, y: Array, draws: int, generator: np.random.Generator) -> tuple[float, float]:

@@ -137,12 +137,16 @@ def log_beta_tail(
     return out
 
 
-def prediction_tail(z: Values, draws: Values) -> Array:
+def prediction_tail(z: Values, draws: Values, skewness: float = 0.0) -> Array:
     """P that one more draw of a normal law lies z standard deviations or more above the mean of `draws` others.
 
     Mean and standard deviation are those of the sample, so z / sqrt(1 + 1/draws) follows Student's law with draws - 1
-    degrees of freedom. In [0, 1], uniform under the null; NaN for NaN.
+    degrees of freedom. Where the law has a positive `skewness` its z is made normal first, by the cube root of Wilson
+    and Hilferty (1931). In [0, 1], uniform under the null; NaN for NaN.
     """
+    if skewness > 0:
+        root = np.cbrt(np.maximum(1 + skewness * np.asarray(z) / 2, 0))
+        z = 6 / skewness * (root - 1) + skewness / 6
     tail: Array = special.stdtr(np.asarray(draws) - 1.0, -np.asarray(z) / np.sqrt(1 + 1 / np.asarray(draws)))
     return tail
 

@@ -32,8 +32,10 @@ from torch import Tensor
 from headspan.subspaces.rank import promote
 from headspan.threads import one_thread
 
-GRID, DRAWS, POOL = 10, 64, 1024
-"""Spectra of a side in the grid of pairs, values drawn for each pair, and corners that these are drawn from."""
+GRID, DRAWS, POOL = 10, 64, 16
+"""Spectra of a side in the grid of pairs, values drawn for each pair, and of how many times as many corners."""
+WIDE, MOST_DRAWS = 16, 256
+"""Corners with fewer rows are cheap, and their law is drawn more often: DRAWS WIDE / p times, MOST_DRAWS at most."""
 SKEWNESS = (0.3, 2.0)
 """Between that of a largest singular value of many equal ones, and a little above that of |x| for a normal x."""
 Array = Float[np.ndarray, "..."]
@@ -108,18 +110,19 @@ def largest_value_null(s: Float[Tensor, "n p"], t: Float[Tensor, "m q"], d: int,
         return LargestValue(empty, empty, empty)
     rows, columns = (_spread(side.leading, which) for side, which in zip(sides, known, strict=True))
     drawn = _drawn(sides[0].shares[rows], sides[1].shares[columns], d, seed) * d**0.5
-    mean, sd = drawn.mean(-1), drawn.std(-1, ddof=1)
+    mean, n = drawn.mean(-1), drawn.shape[-1]
     bound, size = _scales(sides[0].leading, sides[1].leading)
-    at = np.ix_(rows, columns)
-    skewness = (((drawn - mean[..., None]) / sd[..., None]) ** 3).mean(-1)
-    features = _features(*sides)
-    fitted = [
-        _fit(features, features[at], found) for found in (np.log(mean / bound[at]), np.log(sd / size[at]), skewness)
-    ]
-    center, spread = np.exp(fitted[0]) * bound, np.exp(fitted[1]) * size
+    at, features = np.ix_(rows, columns), _features(*sides)
+    # The mean logarithm of a sample's standard deviation lies below that of the law.
+    log_sd = np.log(drawn.std(-1, ddof=1) / size[at]) + 0.5 / (n - 1)
+    center = np.exp(_fit(features, features[at], np.log(mean / bound[at]))) * bound
+    spread = np.exp(_fit(features, features[at], log_sd)) * size
+    # Divided by a sample's own standard deviation, its third moment would be too small.
+    third = ((drawn - mean[..., None]) ** 3).sum(-1) * n / ((n - 1) * (n - 2))
+    skewness = _fit(features, features[at], third / spread[at] ** 3)
     # What the fit misses of the mean is one more uncertainty of a single value.
     missed = float(np.square(center[at] - mean).mean())
-    return LargestValue(center / d**0.5, np.sqrt((spread**2 + missed) / d), np.clip(fitted[2], *SKEWNESS))
+    return LargestValue(center / d**0.5, np.sqrt((spread**2 + missed) / d), np.clip(skewness, *SKEWNESS))
 
 
 @dataclass(frozen=True)
@@ -147,11 +150,12 @@ def _spread(leading: Array, known: np.ndarray) -> np.ndarray:
 @one_thread()
 def _drawn(s: Array, t: Array, d: int, seed: int) -> Array:
     """Largest values for every pair of these spectra: [pairs of s, of t, draw]."""
-    corners = haar_corners(POOL, s.shape[1], t.shape[1], d, seed)
+    draws = min(MOST_DRAWS, max(DRAWS, DRAWS * WIDE // s.shape[1]))
+    corners = haar_corners(POOL * draws, s.shape[1], t.shape[1], d, seed)
     generator = np.random.default_rng(seed)
-    found = np.empty((len(s), len(t), DRAWS))
+    found = np.empty((len(s), len(t), draws))
     for i, j in np.ndindex(len(s), len(t)):
-        chosen = corners[generator.choice(POOL, DRAWS, replace=False)]
+        chosen = corners[generator.choice(len(corners), draws, replace=False)]
         core = torch.from_numpy(s[i])[:, None] * chosen * torch.from_numpy(t[j])
         found[i, j] = torch.linalg.eigvalsh(core @ core.mT)[:, -1].clamp(min=0).sqrt().numpy()
     return found

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from headspan.statistics import mantel, spearman
+from headspan.statistics.permutation import _permuted_correlations
 
 
 def test_spearman_is_scipys_along_the_last_axis() -> None:
@@ -30,6 +31,20 @@ def test_mantel_finds_spearmans_correlation_and_what_is_planted() -> None:
     assert found["low"][1] == pytest.approx(1.0)
     assert found["low"][0] < found["spearman"][0] < found["high"][0]
     assert found["mean_spearman"] == pytest.approx(found["spearman"].mean())
+
+
+def test_mantel_permutes_complete_tables_and_tables_with_missing_pairs_alike() -> None:
+    distance, other = tables(3)
+    one = other.copy()
+    one[0, 1] = one[1, 0] = np.nan
+    orders = [np.random.default_rng(k).permutation(9) for k in range(5)]
+    for y in (other, one):
+        expected = []
+        for order in orders:
+            turned, upper = distance[np.ix_(order, order)], np.triu_indices(9, 1)
+            known = ~np.isnan(y[upper])
+            expected.append(spearmanr(turned[upper][known], y[upper][known]).statistic)
+        np.testing.assert_allclose(_permuted_correlations(distance, y, orders), expected)
 
 
 def test_mantel_p_values_are_uniform_where_nothing_is_related() -> None:

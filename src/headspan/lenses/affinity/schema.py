@@ -78,7 +78,7 @@ def _of_metric(name: str) -> Iterator[Variable]:
     numbers = {
         "n_pairs": (f"number of pairs with a {words}", "at least 0", "", ()),
         "n_significant_reverse": ("pairs in reverse order with q < 0.05 too (two-way)", "at least 0", "", ()),
-        "n_strong": ("pairs whose mirror FDR is at most 0.1", "at least 0", "", ()),
+        "n_strong": ("pairs with q < 0.05 whose mirror FDR is at most 0.1", "at least 0", "", ()),
         "scale": ("standard deviation of its logarithm among unrelated pairs (two-way)", "at least 0", "", ()),
         "mean": (f"mean {words}", unit, "haar, heads of full rank", ("null",)),
         "mean_low": (f"mean {words}, lower end of the 95 % interval (heads resampled)", unit, "", ()),

@@ -70,7 +70,7 @@ def kernel_score(heads: Heads, found: KernelTables, pairing: str) -> Score:
 
     Haar null: two independent random subspaces of each pair's true dimensions; mean pq/d.
     """
-    d, kernel, shape = heads.d_model, found.tables[pairing], pair_shape(heads, pairing)
+    d, kernel, shape = heads.d_stream, found.tables[pairing], pair_shape(heads, pairing)
     src, dst = (found.ranks[role] for role in roles_of(pairing))
     p, q = (min(heads.shape(role)[2:]) for role in roles_of(pairing))
     p_values = _by_rows(kernel, src[:, None], partial(_log_kernel_tail, dst[None, :], d))
@@ -90,7 +90,7 @@ def composition_score(heads: Heads, found: OverlapTables, pairing: str) -> Score
     Haar null: a random rotation between the two circuits that keeps both spectra; E[C^2] = 1/d. Mean and standard
     deviation of C follow from those of C^2 to second order.
     """
-    d, overlap, dst = heads.d_model, found.tables[pairing], found.readers[pairing[1]]
+    d, overlap, dst = heads.d_stream, found.tables[pairing], found.readers[pairing[1]]
     energies = found.source.square().sum(-1)[:, None] * dst.square().sum(-1)[None, :]
     # Rounding of a pair whose factors align completely must not push a score above 1.
     squared = torch.where(energies > 0, overlap / energies, torch.nan).clamp(max=1.0)
@@ -229,7 +229,7 @@ def _under_two_way(values: Array, distance: Layers, layers: Layers) -> tuple[Exp
     more = {
         "mirror_fdr": (PAIR_DIMS, np.where(distance > 0, mirror, np.nan)),
         "n_significant_reverse": int((table["q"][distance < 0] < SIGNIFICANT).sum()),
-        "n_strong": int((mirror[distance > 0] <= STRONG).sum()),
+        "n_strong": int(((mirror <= STRONG) & (table["q"] < SIGNIFICANT))[distance > 0].sum()),
         "scale": fit.scale,
     }
     return Expectation(table["expected"], spread, table["z"], table["p"], table["q"]), more

@@ -225,8 +225,8 @@ def _nodes(heads: Heads, found: SketchedPairing) -> dict[str, xr.Dataset]:
         "n_pairs": int((~table.isnan()).sum()),
         f"{KERNEL}_n_pairs": int((~table.isnan()).sum()),
         f"{KERNEL}_mean": float(leveled.double().nanmean()),
-        f"{KERNEL}_mean_null": float(kernel_null_mean(p, q, heads.d_model)),
-        f"{KERNEL}_sd_null": float(kernel_null_variance(p, q, heads.d_model)) ** 0.5,
+        f"{KERNEL}_mean_null": float(kernel_null_mean(p, q, heads.d_stream)),
+        f"{KERNEL}_sd_null": float(kernel_null_variance(p, q, heads.d_stream)) ** 0.5,
         "verified": len(found.kernels),
         "certified": found.candidates.certified,
         "threshold": found.candidates.threshold,
@@ -252,9 +252,9 @@ def _top_dataset(heads: Heads, found: SketchedPairing, n_heads: tuple[int, int],
     kernel = np.array([found.kernels[pair] for pair in pairs], dtype=np.float64)
     exact = torch.from_numpy(kernel)
     p, q = (found.estimates.ranks[role].cpu()[at] for role, at in zip(roles_of(found.pairing), places, strict=True))
-    mean = kernel_null_mean(p, q, heads.d_model).numpy()
-    sd = kernel_null_variance(p, q, heads.d_model).sqrt().numpy()
-    p_values = log_upper_tail(exact, p, q, heads.d_model).exp().numpy()
+    mean = kernel_null_mean(p, q, heads.d_stream).numpy()
+    sd = kernel_null_variance(p, q, heads.d_stream).sqrt().numpy()
+    p_values = log_upper_tail(exact, p, q, heads.d_stream).exp().numpy()
     by_rank = p_values * n_pairs / np.arange(1, len(p_values) + 1)
     q_bounds = np.minimum(np.minimum.accumulate(by_rank[::-1])[::-1], 1.0)
     error = kernel_standard_error(exact, p.double(), q.double(), found.estimates.width).numpy()

@@ -38,7 +38,7 @@ def candidate_channels(
     ]
     wanted.sort(key=lambda pair: (pair.dst.layer, pair.src.layer))
     found = [reader.channels(pair.src, pair.dst, pairing) for pair in wanted]
-    numbers = _under_rotation(found, heads.d_model, _n_pairs(heads), seed)
+    numbers = _under_rotation(found, heads.d_stream, _n_pairs(heads), seed)
     best = np.argsort(-np.nan_to_num(numbers["z"], nan=-np.inf), kind="stable")[:top]
     derived = {f"coupling_{what}": (("null", "channel"), each[None, best]) for what, each in numbers.items()}
     return channel_dataset(reader, [wanted[place] for place in best]).assign(derived).assign_coords(null=[HAAR])

@@ -67,7 +67,7 @@ def channel_dataset(reader: ChannelReader, wanted: Sequence[Wanted]) -> xr.Datas
     listed = [(pair, number) for pair in wanted for number in pair.numbers]
     numbers: dict[str, Any] = {name: ("channel", values) for name, values in merged.items() if name != "direction"}
     numbers["direction"] = (("channel", "side", "feature"), merged["direction"])
-    p = alignment_p(merged["alignment"], reader.heads.d_model)
+    p = alignment_p(merged["alignment"], reader.heads.d_stream)
     sign = np.where(p >= LEVEL, "neutral", np.where(merged["alignment"] > 0, "excites", "inhibits"))
     numbers |= {"alignment_p": ("channel", p), "sign": ("channel", sign.astype(object))}
     return xr.Dataset(numbers, coords=_coords(listed))

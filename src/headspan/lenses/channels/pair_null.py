@@ -51,7 +51,7 @@ def _under_rotation(
     heads: Heads, found: PairTables, coupling: Array, composing: np.ndarray, seed: int
 ) -> dict[str, Array]:
     """What a random rotation that keeps both spectra leads to expect."""
-    null = largest_value_null(_known(found.source), _known(found.reader), heads.d_model, seed)
+    null = largest_value_null(_known(found.source), _known(found.reader), heads.d_stream, seed)
     p = np.where(composing, null.p_values(coupling), np.nan)
     numbers = (null.mean, null.sd, (coupling - null.mean) / null.sd, p, q_values(p))
     return dict(zip(DERIVED, numbers, strict=True))

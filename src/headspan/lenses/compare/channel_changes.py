@@ -242,9 +242,21 @@ def _variables(
 
 
 def tested(values: np.ndarray, drawn: np.ndarray, draws: int) -> list[np.ndarray]:
-    """Mean, standard deviation, z and upper p-value under random changes; NaN where neither head changed."""
+    """Mean, standard deviation, z and upper p-value under random changes; NaN where neither head changed.
+
+    A gain is that of a largest value, and skewed; by how much is the mean over all pairs.
+    """
     if not len(drawn):
         return [values] * 4
     mean, sd = drawn.mean(0), drawn.std(0, ddof=1)
     z = z_score(values, mean, sd)
-    return [mean, sd, z, prediction_tail(z, draws)]
+    skewness = mean_skewness(drawn, mean, sd) if draws > 2 and not np.isnan(z).all() else 0.0
+    return [mean, sd, z, prediction_tail(z, draws, skewness)]
+
+
+def mean_skewness(drawn: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> float:
+    """Mean over pairs of the skewness of their draws [draw, pair], 0 for normal ones; not below 0."""
+    n = len(drawn)
+    third = ((drawn - mean) ** 3).sum(0) * n / ((n - 1) * (n - 2))
+    known = sd > 0
+    return max(0.0, float((third[known] / sd[known] ** 3).mean())) if known.any() else 0.0

@@ -189,7 +189,7 @@ def _neurons(result: Result) -> list[Finding]:
             continue
         everyone = pd.concat(tables, ignore_index=True)
         n_neurons = everyone[f"{side}_label"].nunique()
-        out = everyone[(everyone["q"] < SIGNIFICANT) & ~everyone["tier"].isin((BACKGROUND, UNKNOWN))]
+        out = everyone[~everyone["tier"].isin((BACKGROUND, UNKNOWN))]
         named = out[f"{side}_label"].nunique()
         statement = f"None of {n_neurons:,} neurons is known to {verb} more than the others of its layer (q < 0.05)."
         best = everyone.loc[everyone["z"].idxmax()] if everyone["z"].notna().any() else everyone.iloc[0]

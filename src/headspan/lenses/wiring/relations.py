@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import xarray as xr
 
-from headspan.lenses.graph import tier_names
+from headspan.lenses.graph import IS_STRONG, tier_names
 from headspan.lenses.wiring.parts import Axis, Choice
-from headspan.lenses.wiring.schema import PEERS, ROTATION, SIGNIFICANT, STRONG
+from headspan.lenses.wiring.schema import PEERS, ROTATION, SIGNIFICANT
 from headspan.statistics import q_values, z_score
 from headspan.statistics.peers import peers, peers_obstacle
 from headspan.statistics.permutation import Array
@@ -110,13 +110,14 @@ class Edges:
         first = next(iter(self.nulls))
         mirror = None if self.mirror is None else np.where(known, self.mirror[cut], np.nan)
         q = stacked["q"][0] if first != ROTATION else np.full(share.shape, np.nan)
+        tier = tier_names(q, mirror, known & (first != ROTATION))
         variables = {
             "share": (("src", "dst"), share),
             **{f"share_{what}": (("null", "src", "dst"), each) for what, each in stacked.items()},
-            "tier": (("src", "dst"), tier_names(q, mirror, known & (first != ROTATION))),
+            "tier": (("src", "dst"), tier),
             "n_edges": int(known.sum()),
             "n_significant": ("null", [int((each < SIGNIFICANT).sum()) for each in stacked["q"]]),
-            "n_strong": 0 if mirror is None else int((mirror <= STRONG).sum()),
+            "n_strong": int((tier == IS_STRONG).sum()),
             "null_reason": self.reason,
         }
         if mirror is not None:

@@ -7,7 +7,7 @@ from headspan.schema import Schema, Table, Variable
 PEERS, ROTATION, TWO_WAY, REVERSE = NULLS = ("peers", "rotation", "two-way", "reverse")
 """The first two can be asked for; the others are affinity's, for pairs of heads."""
 CENTERINGS = ("stored", "centered")
-SIGNIFICANT, STRONG = 0.05, 0.10
+SIGNIFICANT = 0.05
 RELATION = "* to *"
 SHARE = Variable(
     "share",
@@ -25,8 +25,8 @@ SHARE = Variable(
     "random rotation its mean is p/d and its variance follows from the spectrum of C; tails use four exact moments. "
     "The peers null compares the logarithm with the mean of the layer's heads, over 1.4826 times the median absolute "
     "residual. q-values are those of Benjamini and Hochberg (1995) within a kind of edge. An edge stands out if "
-    "q < 0.05 and is strong if its mirror FDR is at most 0.1, under peers, two-way or reverse; rotation alone makes no "
-    "tier, because trained weights are anisotropic.",
+    "q < 0.05 and is strong if its mirror FDR is at most 0.1 too, under peers, two-way or reverse; rotation alone "
+    "makes no tier, because trained weights are anisotropic.",
     derived=("null", "null_sd", "z", "p", "q"),
 )
 EDGES = (

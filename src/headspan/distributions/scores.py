@@ -141,7 +141,8 @@ def _product(S: Float[Tensor, "*batch d _d"], z: Float[Tensor, "*front_batch d 1
     if not front:
         return S @ z
     columns = z.reshape(-1, *z.shape[len(front) : -1]).movedim(0, -1)
-    return (S @ columns).movedim(-1, 0).unsqueeze(-1).unflatten(0, front)
+    product = (S @ columns).movedim(-1, 0)
+    return product.reshape(*front, *product.shape[1:], 1)
 
 
 def _inner_product_moments(mu_u: Tensor, S_u: Tensor, mu_v: Tensor, S_v: Tensor, S_uv: Tensor) -> ScoreMoments:

@@ -20,6 +20,7 @@ import headspan
 from headspan.checkpoint.families import FAMILIES
 from headspan.checkpoint.families.gguf import ARCHITECTURES
 from headspan.errors import CheckpointError, HeadspanError, UnsupportedModel
+from headspan.lenses.token_texts import tokens_of
 from headspan.runtime import checkpoint_obstacle, encoded, open_runnable
 from headspan.runtime.model import quiet_transformers
 from tests.families.gguf_models import GGUF_CASES, write_gguf, write_settings
@@ -195,18 +196,25 @@ def test_a_stretch_without_points_to_tell_it_by_is_refused(tmp_path: Path) -> No
         headspan.open(path)
 
 
-@pytest.mark.parametrize(("kind", "stated", "begins"), [("llama", None, True), ("llama", False, False)])
-def test_a_text_begins_as_the_metadata_say(kind: str, stated: bool | None, begins: bool, tmp_path: Path) -> None:
+LETTERS = [chr(97 + index) for index in range(26)]
+SPELLED = ["<unk>", "<s>", "</s>", "▁", *LETTERS, *(f"▁{letter}" for letter in LETTERS[:10])]
+
+
+def add_sentence_piece(writer: gguf.GGUFWriter) -> None:
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(SPELLED)
+    writer.add_token_scores([-float(index) for index in range(len(SPELLED))])
+    writer.add_token_types([2, 3, 3, *([1] * (len(SPELLED) - 3))])
+    writer.add_bos_token_id(1)
+    writer.add_unk_token_id(0)
+
+
+@pytest.mark.parametrize(("stated", "begins"), [(None, True), (False, False)])
+def test_a_text_begins_as_the_metadata_say(stated: bool | None, begins: bool, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
-    letters = [chr(97 + index) for index in range(26)]
-    tokens = ["<unk>", "<s>", "</s>", "▁", *letters, *(f"▁{letter}" for letter in letters[:10])]
 
     def add(writer: gguf.GGUFWriter) -> None:
-        writer.add_tokenizer_model(kind)
-        writer.add_token_list(tokens)
-        writer.add_token_scores([-float(index) for index in range(len(tokens))])
-        writer.add_bos_token_id(1)
-        writer.add_unk_token_id(0)
+        add_sentence_piece(writer)
         if stated is not None:
             writer.add_add_bos_token(stated)
 
@@ -216,6 +224,33 @@ def test_a_text_begins_as_the_metadata_say(kind: str, stated: bool | None, begin
     prompt = encoded(running, "ab")
     assert prompt.special[0] is begins
     assert (prompt.ids[0] == 1) is begins
+
+
+def test_files_of_another_tokenizer_beside_a_gguf_file_are_not_taken_for_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_gguf(path, "llama", model("llama"), also=add_sentence_piece)
+    (tmp_path / "vocab.txt").write_text("\n".join(["[UNK]", "x", "y"]), encoding="utf-8")
+    opened = headspan.open(path)
+    tokens = tokens_of(opened.heads(), opened.heads().table("W_E").shape[0])
+    assert [tokens.text(token) for token in (0, 3, 4, 30)] == ["<unk>", " ", "a", " a"]
+    assert {token for token, kind in tokens.classes.items() if kind == "special"} == {0, 1, 2}
+    running = opened.running()
+    assert running.tokenizer_problem == ""
+    assert running.tokenizer.convert_ids_to_tokens(list(range(len(SPELLED)))) == SPELLED
+
+
+def test_a_list_of_token_types_that_is_too_short_for_its_numbers_leaves_ids(tmp_path: Path) -> None:
+    """A list of bytes where whole numbers belong, at the very end of the facts: nothing is read beyond the file."""
+    path = tmp_path / "model.gguf"
+
+    def add(writer: gguf.GGUFWriter) -> None:
+        writer.add_token_list(SPELLED)
+        writer.add_array("tokenizer.ggml.token_type", [True] * 2**20)
+
+    write_gguf(path, "llama", model("llama"), also=add)
+    assert path.stat().st_size < 4 * 2**20
+    opened = headspan.open(path)
+    assert tokens_of(opened.heads(), opened.heads().table("W_E").shape[0]).text(4) == "#4"
 
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "cafe", "##s", "##ed", "##h", ",", "the", "face"]

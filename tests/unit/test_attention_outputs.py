@@ -206,6 +206,21 @@ def test_the_command_shows_a_few_shot_prompt_and_writes_it(tmp_path: Path, stori
     assert "Attention between shots" in headspan.load(kept).figures
 
 
+def test_the_command_takes_several_few_shot_files_as_one_batch(tmp_path: Path, stories: Path) -> None:
+    """The mean over both prompts is that of the two alone."""
+    files = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    files[0].write_text(PAIRS)
+    files[1].write_text("\n".join([PAIRS.splitlines()[0], *reversed(PAIRS.splitlines()[1:])]))
+    options = ("--shots", "2", "--target", "sun,moon", "--permutations", "0", "--json")
+    each = [json.loads(run(str(stories), "--few-shot", str(file), *options)) for file in files]
+    both = json.loads(run(str(stories), *(part for file in files for part in ("--few-shot", str(file))), *options))
+    assert len(both["prompts"]) == 2
+    entropies = [{row["head"]: row["entropy"] for row in one["heads"]} for one in each]
+    assert entropies[0] != entropies[1]
+    for row in both["batch"]:
+        assert row["entropy_mean"] == pytest.approx(sum(one[row["head"]] for one in entropies) / 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

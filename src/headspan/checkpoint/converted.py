@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
 from headspan.checkpoint.config import Config
 from headspan.checkpoint.families.gguf import Origin, gguf_model
 from headspan.checkpoint.formats.gguf_header import GGUFHeader
+from headspan.checkpoint.formats.gguf_vocabulary import stored_pieces
 from headspan.checkpoint.formats.tensors import TensorInfo, TensorStore
 from headspan.errors import CheckpointError
 
@@ -81,6 +82,10 @@ class GGUFTensors(ConvertedTensors):
     def first_file(self) -> str:
         """The file whose metadata describe the model and its tokenizer, without the folders before it."""
         return PurePosixPath(next(iter(self.base.gguf))).name
+
+    def pieces(self, folder: Path) -> tuple[list[str], set[int]]:
+        """What the tokenizer's tokens are, from the file in `folder`, and the ids of those that are no text."""
+        return stored_pieces(folder / self.first_file, next(iter(self.base.gguf.values())).metadata)
 
 
 def converted(files: GGUFFiles) -> tuple[GGUFTensors, Config]:

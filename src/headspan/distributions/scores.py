@@ -135,6 +135,16 @@ def _swap_halves(z: Tensor) -> Tensor:
     return z.roll(z.shape[-2] // 2, dims=-2)
 
 
+def _product(S: Float[Tensor, "*batch d _d"], z: Float[Tensor, "*front_batch d 1"]) -> Tensor:
+    """S z. Axes of z in front of those of S become columns of one product, so that S is not copied for each of them."""
+    front = z.shape[: max(0, z.ndim - S.ndim)]
+    if not front:
+        return S @ z
+    columns = z.reshape(-1, *z.shape[len(front) : -1]).movedim(0, -1)
+    product = (S @ columns).movedim(-1, 0)
+    return product.reshape(*front, *product.shape[1:], 1)
+
+
 def _inner_product_moments(mu_u: Tensor, S_u: Tensor, mu_v: Tensor, S_v: Tensor, S_uv: Tensor) -> ScoreMoments:
     """Moments of u . v = z^T K z with K = J / 2, where J exchanges u and v.
 
@@ -147,10 +157,10 @@ def _inner_product_moments(mu_u: Tensor, S_u: Tensor, mu_v: Tensor, S_v: Tensor,
     M = _swap_halves(S)
     square = M @ M
     traces = (_trace(square), (square * M.mT).sum((-1, -2)), (square * square.mT).sum((-1, -2)))
-    lift, kappa = S @ t, []
+    lift, kappa = _product(S, t), []
     for r, trace in zip((2, 3, 4), traces, strict=True):
         kappa.append(math.factorial(r - 1) / 2 * trace + math.factorial(r) / 2 * (t * lift).sum((-1, -2)))
-        lift = S @ _swap_halves(lift)
+        lift = _product(S, _swap_halves(lift))
     variance = kappa[0].clamp(min=0)
     mean = ((mu_u * mu_v).sum(-1) + _trace(S_uv)).expand_as(variance)
     return ScoreMoments(mean, variance, kappa[1] / variance**1.5, kappa[2] / variance**2)

@@ -1,8 +1,8 @@
 """What token ids stand for, and which of them are no text: special, unused and byte tokens.
 
-Texts come from a `tokenizer.json`, `vocab.json` or `vocab.txt` beside the weights, or from a tokenizer that is given;
-without either, ids stand for themselves. A byte-level vocabulary is spelled out (`Ġthe` is ` the`), and so is the
-word mark of SentencePiece (`▁the`).
+Texts come from the metadata of a GGUF file, from a `tokenizer.json`, `vocab.json` or `vocab.txt` beside the weights, or
+from a tokenizer that is given; without any, ids stand for themselves. A byte-level vocabulary is spelled out (`Ġthe` is
+` the`), and so is the word mark of SentencePiece (`▁the`).
 
 - special: the tokenizer says so, or it is written like one (`<s>`, `<|endoftext|>`, `[CLS]`);
 - unused: reserved by name (`[unused7]`, `<unused7>`, `<|reserved_special_token_7|>`) or a row that no token has;
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from headspan.checkpoint.converted import GGUFTensors
 from headspan.errors import HeadspanError
 from headspan.heads import Heads
 from headspan.input_files import LARGEST_TOKENIZER, decoded, file_bytes, json_object
@@ -79,8 +81,8 @@ class Tokens:
 
 
 def tokens_of(heads: Heads, n_tokens: int, tokenizer: Any = None) -> Tokens:
-    """The tokens of a table with `n_tokens` rows: by a tokenizer that is given, or by the files beside the weights."""
-    raw, special = _given(tokenizer) if tokenizer is not None else _beside(heads)
+    """The tokens of a table with `n_tokens` rows: by a tokenizer that is given, or by the checkpoint's files."""
+    raw, special = _given(tokenizer) if tokenizer is not None else _stored(heads)
     raw = {token: text for token, text in raw.items() if 0 <= token < n_tokens}
     if not raw:
         return Tokens(n_tokens)
@@ -107,6 +109,16 @@ def _given(tokenizer: Any) -> tuple[dict[int, str], set[int]]:
     """Pieces and special ids of a `transformers` tokenizer."""
     special = {int(token) for token in tokenizer.all_special_ids}
     return {int(token): str(piece) for piece, token in tokenizer.get_vocab().items()}, special
+
+
+def _stored(heads: Heads) -> tuple[dict[int, str], set[int]]:
+    """Pieces and special ids out of a GGUF file itself; otherwise, or where it holds none, by the files beside it."""
+    folder, store = heads.checkpoint.folder, heads.checkpoint.store
+    if folder is not None and isinstance(store, GGUFTensors):
+        with suppress(HeadspanError, OSError):
+            pieces, special = store.pieces(Path(folder))
+            return dict(enumerate(pieces)), special
+    return _beside(heads)
 
 
 def _beside(heads: Heads) -> tuple[dict[int, str], set[int]]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from headspan.checkpoint.converted import GGUFTensors
-from headspan.errors import CheckpointError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -30,24 +30,17 @@ def gguf_tokenizer(transformers: Any, folder: Path, store: GGUFTensors) -> PreTr
     """The tokenizer of the file in `folder`; raises whatever strange metadata make `transformers` raise."""
     _, header = next(iter(store.base.gguf.items()))
     if header.metadata.get("tokenizer.ggml.model") == "bert":
-        return _word_piece(transformers, _tokens(folder / store.first_file), header.metadata)
+        return _word_piece(transformers, store.pieces(folder)[0], header.metadata)
     # `AutoTokenizer` would look for a config that it makes of the metadata, which it does for few architectures.
-    made: PreTrainedTokenizerBase = transformers.PreTrainedTokenizerFast.from_pretrained(
-        folder, gguf_file=store.first_file, local_files_only=True
-    )
+    # It would also take a tokenizer's files that lie in the same folder, so it sees one with nothing but the model.
+    with TemporaryDirectory() as alone:
+        (Path(alone) / store.first_file).symlink_to((folder / store.first_file).resolve())
+        made: PreTrainedTokenizerBase = transformers.PreTrainedTokenizerFast.from_pretrained(
+            alone, gguf_file=store.first_file, local_files_only=True
+        )
     if _begins(header.metadata) and made.bos_token is not None:
         _set_beginning(made, str(made.bos_token))
     return made
-
-
-def _tokens(file: Path) -> list[str]:
-    """The list of tokens, which opening a checkpoint passes over."""
-    from gguf import GGUFReader
-
-    field = GGUFReader(file).get_field("tokenizer.ggml.tokens")
-    if field is None:
-        raise CheckpointError(f"'{file}' has a tokenizer of kind bert without tokens")
-    return [str(token) for token in field.contents()]
 
 
 def _word_piece(transformers: Any, tokens: Sequence[str], metadata: Mapping[str, Any]) -> PreTrainedTokenizerBase:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -309,7 +309,11 @@ def _load(
 
 
 def load_tokenizer(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase | None, str]:
-    """The tokenizer beside the weights, or None and why there is none."""
+    """The tokenizer in or beside the weights, or None and why there is none.
+
+    A GGUF file's own comes first: the files beside it may belong to another model. They serve where it has none that
+    `transformers` can make.
+    """
     folder, store = checkpoint.folder, checkpoint.store
     beside = folder is not None and any((folder / name).is_file() for name in TOKENIZER_FILES)
     if folder is None or not (beside or isinstance(store, GGUFTensors)):
@@ -319,9 +323,10 @@ def load_tokenizer(checkpoint: Checkpoint) -> tuple[PreTrainedTokenizerBase | No
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with quiet_transformers():
         try:
-            with library_boundary("this tokenizer"):
-                if not beside and isinstance(store, GGUFTensors):
+            if isinstance(store, GGUFTensors):
+                with suppress(*((HeadspanError, OSError) if beside else ())), library_boundary("this tokenizer"):
                     return gguf_tokenizer(transformers, folder, store), ""
+            with library_boundary("this tokenizer"):
                 check_tokenizer_files(folder)
                 # Said outright: where it is left open, a tokenizer that brings code of its own makes transformers ask.
                 # The config is given for the same reason: left to itself it reads the file, and builds all its labels.

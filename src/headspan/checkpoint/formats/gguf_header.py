@@ -46,6 +46,8 @@ class Skipped:
     """A list or text that was walked over."""
 
     length: int
+    start: int
+    """The byte of the file at which its content begins."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,20 @@ def without_tensors(facts: bytes | bytearray) -> bytes:
     return bytes(facts[:8]) + LENGTH.pack(0) + bytes(facts[16:])
 
 
+def texts_at(file: BinaryIO, size: int, place: str, where: Skipped) -> list[str]:
+    """A list of texts that the header walked over."""
+    cursor = _Cursor(file, size, place)
+    cursor.start = where.start
+    return [cursor.text("a token", MAX_NAME_BYTES) for _ in range(where.length)]
+
+
+def whole_numbers_at(file: BinaryIO, size: int, place: str, where: Skipped) -> tuple[int, ...]:
+    """A list of 32-bit whole numbers that the header walked over."""
+    cursor = _Cursor(file, size, place)
+    cursor.start = where.start
+    return struct.unpack(f"<{where.length}i", cursor.take(4 * where.length, "the types of tokens"))
+
+
 def _opening(cursor: _Cursor) -> tuple[int, int]:
     if cursor.size < 24 or cursor.take(4, "its magic") != MAGIC:
         raise CheckpointError(f"{cursor.place} is not a GGUF file: it does not begin with 'GGUF'; download it again")
@@ -196,9 +212,10 @@ def _value(cursor: _Cursor, kind: int, what: str) -> Any:
     if kind != LIST:
         raise CheckpointError(f"{cursor.place}: {what} has type {kind}, which GGUF does not have; it is damaged")
     kind, count = cursor.number("I", what), cursor.number("Q", what)
+    start = cursor.position
     if kind == TEXT:
         cursor.skip_texts(count, what)
-        return Skipped(count)
+        return Skipped(count, start)
     if kind not in NUMBERS:
         nested = "a list of lists" if kind == LIST else f"a list of type {kind}"
         raise CheckpointError(f"{cursor.place}: {what} is {nested}, which no model needs; it is damaged")
@@ -206,15 +223,16 @@ def _value(cursor: _Cursor, kind: int, what: str) -> Any:
     cursor.check(n_bytes, what)
     if n_bytes > MAX_KEPT_BYTES:
         cursor.skip(n_bytes, what)
-        return Skipped(count)
+        return Skipped(count, start)
     return list(struct.unpack(f"<{count}{NUMBERS[kind]}", cursor.take(n_bytes, what)))
 
 
 def _text(cursor: _Cursor, what: str) -> str | Skipped:
     length = cursor.number("Q", what)
     if length > MAX_KEPT_BYTES:
+        start = cursor.position
         cursor.skip(length, what)
-        return Skipped(length)
+        return Skipped(length, start)
     return cursor.take(length, what).decode(errors="replace")
 
 

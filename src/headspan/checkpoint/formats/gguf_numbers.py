@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
-NUMBERS_AT_ONCE = 2**20
-"""Unpacking takes several times the memory of its result, so a large tensor is unpacked in blocks of rows."""
+NUMBERS_AT_ONCE = 2**17
+"""Unpacking takes several times the memory of its result, which stays in the cache for so many numbers at a time."""
 SAMPLED_BLOCKS = 4096
 NUMPY_NAMES = {"bfloat16": "int16"}
 
@@ -145,6 +145,8 @@ def _book_error(blocks: np.ndarray[Any, Any], x: np.ndarray[Any, Any], kind: Blo
 
 
 def _dequantized(blocks: np.ndarray[Any, Any], kind: BlockType) -> np.ndarray[Any, np.dtype[np.float32]]:
+    if blocks.size == 0:
+        return np.empty((len(blocks), 0), dtype=np.float32)
     try:
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize
@@ -152,7 +154,9 @@ def _dequantized(blocks: np.ndarray[Any, Any], kind: BlockType) -> np.ndarray[An
         raise HeadspanError(f"unpacking GGUF weights needs gguf: pip install 'headspan[gguf]' ({problem})") from problem
     try:
         with np.errstate(all="ignore"):
-            found: np.ndarray[Any, np.dtype[np.float32]] = dequantize(blocks, GGMLQuantizationType[kind.name])
+            # As one row: the package unpacks sixteen rows at a time, which for short rows is all overhead.
+            row = dequantize(blocks.reshape(1, -1), GGMLQuantizationType[kind.name])
+            found: np.ndarray[Any, np.dtype[np.float32]] = row.reshape(len(blocks), -1)
     except (KeyError, NotImplementedError) as problem:
         raise _not_unpacked(kind) from problem
     except (ValueError, IndexError) as problem:

@@ -29,6 +29,7 @@ from headspan.subspaces import principal_angles, projection_kernel
 from headspan.subspaces.distance_tables import UNKNOWN, cross_distances, distance_table, null_moments
 
 Variables = dict[str, tuple[tuple[str, ...], np.ndarray]]
+Moments = tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "n n"]]
 CLOSEST = 10
 
 
@@ -117,7 +118,7 @@ def pair_null(
     rank_K: Int[np.ndarray, " n"],
     same_key: Bool[np.ndarray, "n n"],
     seed: int,
-) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "n n"]]:
+) -> Moments:
     """Mean and sd under the null of every pair of heads; NaN on the diagonal, where nothing varies.
 
     Heads that read one kv head have its key space in common. Only the sum contains that space whole; for the other
@@ -129,14 +130,28 @@ def pair_null(
     return null_moments(distance, heads.d_model, dimension, dimension, shared, seed)
 
 
-def layer_variables(heads: Heads, choice: SpaceChoice, distance: str, found: LayerArrays, seed: int) -> Variables:
-    """Distances, diversity and clusters within each layer."""
+def whole_null(heads: Heads, choice: SpaceChoice, distance: str, found: LayerArrays, seed: int) -> Moments:
+    """`pair_null` of all heads of all layers."""
+    layer = np.repeat(np.arange(heads.n_layers), heads.n_heads)
+    key = layer * heads.n_kv_heads + np.tile(heads.kv_head_of.cpu().numpy(), heads.n_layers)
+    dimension, rank_K = found["dimension"].ravel(), found["rank_K"].ravel()
+    return pair_null(heads, choice, distance, dimension, rank_K, key[:, None] == key, seed)
+
+
+def layer_variables(
+    heads: Heads, choice: SpaceChoice, distance: str, found: LayerArrays, whole: Moments | None, seed: int
+) -> Variables:
+    """Distances, diversity and clusters within each layer; a pair that `whole` has a null for is given that."""
     table, dimension, rank_K = found["layer_distance"], found["dimension"], found["rank_K"]
     key = heads.kv_head_of.cpu().numpy()
     same = key[:, None] == key
     null, sd = np.full((2, *table.shape), np.nan)
     for layer in range(heads.n_layers):
-        null[layer], sd[layer] = pair_null(heads, choice, distance, dimension[layer], rank_K[layer], same, seed)
+        if whole is None:
+            null[layer], sd[layer] = pair_null(heads, choice, distance, dimension[layer], rank_K[layer], same, seed)
+        else:
+            own = slice(layer * heads.n_heads, (layer + 1) * heads.n_heads)
+            null[layer], sd[layer] = (each[own, own] for each in whole)
     dims, known = (LAYER, HEAD, "peer"), null[np.isfinite(null)]
     out: Variables = {
         "layer_distance": (dims, table),
@@ -182,22 +197,9 @@ def diversity(
     return value, mean, spread, float(z_score(value, mean, spread))
 
 
-def across_variables(
-    heads: Heads,
-    choice: SpaceChoice,
-    distance: str,
-    found: LayerArrays,
-    table: Float[np.ndarray, "n n"],
-    maps: bool,
-    seed: int,
-) -> Variables:
+def across_variables(heads: Heads, table: Float[np.ndarray, "n n"], whole: Moments, maps: bool, seed: int) -> Variables:
     """Distances, clusters and, if asked for, maps of all heads of all layers."""
-    n_layers, n_heads = grid = (heads.n_layers, heads.n_heads)
-    layer = np.repeat(np.arange(n_layers), n_heads)
-    key = layer * heads.n_kv_heads + np.tile(heads.kv_head_of.cpu().numpy(), n_layers)
-    same = key[:, None] == key
-    dimension, rank_K = found["dimension"].ravel(), found["rank_K"].ravel()
-    null, sd = pair_null(heads, choice, distance, dimension, rank_K, same, seed)
+    grid, (null, sd) = (heads.n_layers, heads.n_heads), whole
     group = clusters(table, null, sd, seed)
     out: Variables = {
         "distance": (PAIR_DIMS, table.reshape(*grid, *grid)),

@@ -26,6 +26,7 @@ from headspan.lenses.similarity.layers import (
     distances_across,
     layer_arrays,
     layer_variables,
+    whole_null,
 )
 from headspan.lenses.similarity.query_key import (
     BINS,
@@ -73,9 +74,10 @@ def measure(
         table = None if kept is None else distances_across(kept, distance, memory)
         scratch = 0 if kept is None else kept.scratch_bytes
     variables = _head_variables(heads, choice, found, seed)
-    variables |= layer_variables(heads, choice, distance, found, seed)
-    if table is not None:
-        variables |= across_variables(heads, choice, distance, found, table, maps, seed)
+    whole = None if table is None else whole_null(heads, choice, distance, found, seed)
+    variables |= layer_variables(heads, choice, distance, found, whole, seed)
+    if table is not None and whole is not None:
+        variables |= across_variables(heads, table, whole, maps, seed)
     variables |= closest_pairs({name: values for name, (_, values) in variables.items()}, heads.layers)
     first = _first_defined(heads, found) if chosen is None else chosen
     if chosen is not None:

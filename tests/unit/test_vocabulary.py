@@ -11,6 +11,7 @@ import torch
 
 import headspan
 from headspan.errors import ArgumentError, HeadspanError, UnsupportedModel
+from headspan.lenses.token_reading import TokenTable
 from headspan.lenses.vocabulary.copying import circuit_eigenvalues, copying_scores, positivity
 from headspan.lenses.vocabulary.relations import beyond_tables, listed_relations, relation_scores
 
@@ -305,6 +306,17 @@ def test_a_zero_head_is_undefined_and_says_so():
     assert (node.token == -1).all()
     assert np.isnan(result["copying"].copying.sel(head="L0H0"))
     assert np.isfinite(result["copying"].copying.sel(head="L0H1"))
+
+
+def test_a_token_of_a_small_vocabulary_counts_once():
+    weights = tensors()
+    tables = {name: weights[name][:12] for name in ("model.embed_tokens.weight", "lm_head.weight")}
+    heads = headspan.open(({**weights, **tables}, config() | {"vocab_size": 12})).heads(dtype="float64")
+    directions = torch.randn(5, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    scores = directions @ (heads.W_E - heads.W_E.mean(0)).mT
+    expected = scores.square().topk(10).values.sum(-1) / scores.square().sum(-1)
+    reading = TokenTable(heads, "read").read(directions)
+    np.testing.assert_allclose(reading.top_mass, expected, rtol=1e-9)
 
 
 def test_norms_are_folded_by_default_and_heads_that_are_given_keep_their_state(grouped, minilm):

@@ -159,7 +159,8 @@ class TokenTable:
         floor = (torch.finfo(self.dtype).eps * sums.sizes) ** 2 * n
         rms = torch.where(squares > floor, (squares / n).sqrt(), torch.nan)
         best = sums.best.double() / rms[:, None, None]
-        mass = best.abs().flatten(1).topk(min(MASS_TOKENS, n)).values.square().sum(-1) / n
+        # A token scores above 0 at one end alone, so that in a small vocabulary, where both ends list it, it counts once.
+        mass = best.clamp(min=0).flatten(1).topk(min(MASS_TOKENS, n)).values.square().sum(-1) / n
         places = sums.places if self.keep is None else self.keep[sums.places]
         ids = torch.where(best.isnan(), -1, places)[..., :count]
         signs = torch.tensor([1.0, -1.0], dtype=torch.float64, device=best.device)[:, None]

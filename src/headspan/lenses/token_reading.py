@@ -159,7 +159,7 @@ class TokenTable:
         floor = (torch.finfo(self.dtype).eps * sums.sizes) ** 2 * n
         rms = torch.where(squares > floor, (squares / n).sqrt(), torch.nan)
         best = sums.best.double() / rms[:, None, None]
-        # A token scores above 0 at one end alone, so that in a small vocabulary, where both ends list it, it counts once.
+        # A token scores above 0 at one end alone: where a vocabulary is so small that both list it, it counts once.
         mass = best.clamp(min=0).flatten(1).topk(min(MASS_TOKENS, n)).values.square().sum(-1) / n
         places = sums.places if self.keep is None else self.keep[sums.places]
         ids = torch.where(best.isnan(), -1, places)[..., :count]

@@ -352,3 +352,22 @@ def test_wrong_requests_are_refused_before_anything_is_computed() -> None:
             headspan.channels("nowhere", *arguments, **options)
     with pytest.raises(ArgumentError, match="are not of one layer"):
         headspan.channels("synthetic:tiny", "L0H3", "L1H6", pairings="OK", used="L1H0,L2H0", vocabulary=False, draws=50)
+
+
+def test_heads_as_wide_as_a_centered_stream_have_channels() -> None:
+    """Sixteen columns in a stream of fifteen dimensions: the last singular value is zero, with the null's."""
+    s, t = torch.linspace(2, 1, 15, dtype=torch.float64), torch.linspace(3, 1, 15, dtype=torch.float64)
+    padded = [torch.cat([each, torch.zeros(1, dtype=torch.float64)]) for each in (s, t)]
+    drawn, same = rotated_singular_values(*padded, 15, 4, 0), rotated_singular_values(s, t, 15, 4, 0)
+    assert drawn.shape == (4, 16)
+    np.testing.assert_array_equal(drawn[:, :15], same)
+    np.testing.assert_allclose(same[:, :15].prod(1), (s * t).prod().expand(4), rtol=1e-9)  # |det R| = 1
+    wide, narrow = (largest_value_null(a[None], b[None], 15).mean for a, b in (padded, (s, t)))
+    assert wide == narrow
+    model = headspan.open(gpt2(normal(generator_of(0)), layers=2, n_heads=1))
+    every = headspan.channels(model, pairings="OV", null="haar", vocabulary=False, progress=False)["OV"]
+    one = headspan.channels(model, "L0H0", "L1H0", pairings="OV", vocabulary=False, progress=False)["pair/OV"]
+    assert 0 < np.nanmax(every["coupling_p"].values) < 1
+    last = one.to_dataset().isel(place=-1)
+    assert float(last["singular_value"]) == pytest.approx(0, abs=1e-9)
+    assert float(last["singular_value_null"]) == 0

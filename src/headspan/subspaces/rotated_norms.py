@@ -64,10 +64,13 @@ def haar_corners(count: int, p: int, q: int, d: int, seed: int) -> Float[Tensor,
 def rotated_singular_values(
     s: Float[Tensor, " p"], t: Float[Tensor, " q"], d: int, draws: int, seed: int
 ) -> Float[Tensor, "draws k"]:
-    """Singular values of A^T R B under random rotations, descending, for spectra s of A and t of B; float64."""
-    corners = haar_corners(draws, len(s), len(t), d, seed)
-    values: Tensor = torch.linalg.svdvals(s.double().cpu()[:, None] * corners * t.double().cpu())
-    return values
+    """Singular values of A^T R B under random rotations, descending, for spectra s of A and t of B; float64.
+
+    As many as the smaller matrix has columns; beyond d of them are zero.
+    """
+    a, b = (each.double().cpu().sort(descending=True).values[:d] for each in (s, t))
+    values = torch.linalg.svdvals(a[:, None] * haar_corners(draws, len(a), len(b), d, seed) * b)
+    return torch.nn.functional.pad(values, (0, min(len(s), len(t)) - values.shape[1]))
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ def largest_value_null(s: Float[Tensor, "n p"], t: Float[Tensor, "m q"], d: int,
     Parameters
     ----------
     s, t
-        Singular values of n matrices [d, p] and of m matrices [d, q]. A matrix of zeros has NaN.
+        Singular values of n matrices [d, p] and of m matrices [d, q]. Of more than d, the smallest are zero: a
+        head as wide as a centered stream has one such. A matrix of zeros has NaN.
     d
         Dimension of the space that is rotated.
     seed
@@ -103,7 +107,7 @@ def largest_value_null(s: Float[Tensor, "n p"], t: Float[Tensor, "m q"], d: int,
     LargestValue
         The mean is about (1/sqrt(p) + 1/sqrt(q)) / sqrt(d) for flat spectra.
     """
-    sides = [_shapes(promote(values, "spectra").double().cpu().numpy()) for values in (s, t)]
+    sides = [_shapes(promote(values, "spectra").double().cpu().numpy(), d) for values in (s, t)]
     known = [np.flatnonzero(~np.isnan(side.leading)) for side in sides]
     empty = np.full((len(s), len(t)), np.nan)
     if not all(map(len, known)):
@@ -127,17 +131,17 @@ def largest_value_null(s: Float[Tensor, "n p"], t: Float[Tensor, "m q"], d: int,
 
 @dataclass(frozen=True)
 class _Shapes:
-    """Spectra at norm 1, descending: all values, the largest, and sum s^4, of each."""
+    """Spectra at norm 1, descending: the values (d at most), the largest, and sum s^4, of each."""
 
     shares: Array
     leading: Array
     fourth: Array
 
 
-def _shapes(values: Array) -> _Shapes:
+def _shapes(values: Array, d: int) -> _Shapes:
     norms = np.linalg.norm(values, axis=1, keepdims=True)
     shares = -np.sort(-np.divide(values, norms, out=np.full(values.shape, np.nan), where=norms > 0), axis=1)
-    return _Shapes(shares, shares[:, 0], (shares**4).sum(1))
+    return _Shapes(shares[:, :d], shares[:, 0], (shares**4).sum(1))
 
 
 def _spread(leading: Array, known: np.ndarray) -> np.ndarray:

@@ -237,6 +237,20 @@ def write_gguf(
     writer.close()
 
 
+def write_parts(whole: Path, folder: Path, arch: str, config: Any) -> list[str]:
+    """The tensors of a GGUF file again as one in parts of eight tensors; the names of the parts."""
+    folder.mkdir()
+    split = gguf.GGUFWriter(folder / "model.gguf", arch, split_max_tensors=8)
+    write_settings(split, arch, config)
+    for tensor in gguf.GGUFReader(whole).tensors:
+        split.add_tensor(tensor.name, tensor.data.copy())
+    split.write_header_to_file()
+    split.write_kv_data_to_file()
+    split.write_tensors_to_file()
+    split.close()
+    return sorted(path.name for path in folder.iterdir())
+
+
 def _left_out(name: str, config: Any, arch: str) -> bool:
     tied = getattr(config, "tie_word_embeddings", False) and name == "lm_head.weight"
     return tied or name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight") or "pooler" in name

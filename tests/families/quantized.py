@@ -73,20 +73,20 @@ def gptq(bits: int, group_size: int, act_order: bool = False, version: int = 1, 
     return make
 
 
-def awq(group_size: int, gemv: bool = False) -> Maker:
+def awq(group_size: int, gemv: bool = False, bits: int = 4) -> Maker:
     def make(weight: Tensor) -> tuple[Tensors, Tensor]:
         group = torch.arange(weight.shape[1]) // group_size
-        codes, scales, zeros = integer_codes(weight, 4, group)
+        codes, scales, zeros = integer_codes(weight, bits, group)
         value = (codes - zeros[:, group]) * scales[:, group]
         if gemv:
             padding = (0, -scales.shape[1] % 8)
             wide, high = (torch.nn.functional.pad(each, padding) for each in (scales, zeros))
             packed = {"qweight": words(codes.tolist(), 4), "qzeros": words(high.tolist(), 4), "scales": wide.half()}
             return packed, value
-        order = [0, 2, 4, 6, 1, 3, 5, 7]
+        order = {4: [0, 2, 4, 6, 1, 3, 5, 7], 8: [0, 2, 1, 3]}[bits]
 
         def interleaved(rows: Tensor) -> Tensor:
-            return words(rows.unflatten(1, (-1, 8))[:, :, order].flatten(1).tolist(), 4)
+            return words(rows.unflatten(1, (-1, len(order)))[:, :, order].flatten(1).tolist(), bits)
 
         return {"qweight": interleaved(codes.T), "qzeros": interleaved(zeros.T), "scales": scales.T.half()}, value
 
@@ -193,6 +193,11 @@ SCHEMES: dict[str, Scheme] = {
     ),
     "AWQ": Scheme(
         awq(32), {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm"}, "AWQ (4 bits, groups of 32)"
+    ),
+    "AWQ 8 bits": Scheme(
+        awq(32, bits=8),
+        {"quant_method": "awq", "bits": 8, "group_size": 32, "version": "gemm"},
+        "AWQ (8 bits, groups of 32)",
     ),
     "AWQ gemv": Scheme(
         awq(32, gemv=True),

@@ -23,7 +23,7 @@ from headspan.errors import CheckpointError, HeadspanError, UnsupportedModel
 from headspan.lenses.token_texts import tokens_of
 from headspan.runtime import checkpoint_obstacle, encoded, open_runnable
 from headspan.runtime.model import quiet_transformers
-from tests.families.gguf_models import GGUF_CASES, write_gguf, write_settings
+from tests.families.gguf_models import GGUF_CASES, write_gguf, write_parts
 from tests.families.tiny_models import TOKENS
 
 NAMES = list(GGUF_CASES)
@@ -152,17 +152,7 @@ def test_packed_heads_are_off_by_what_the_store_says(name: str, kind: str, folde
 
 def test_parts_are_put_together_and_one_part_stands_for_all(tmp_path: Path) -> None:
     whole = written("llama", tmp_path)
-    split = gguf.GGUFWriter(tmp_path / "parts" / "model.gguf", "llama", split_max_tensors=8)
-    (tmp_path / "parts").mkdir()
-    reader = gguf.GGUFReader(whole)
-    write_settings(split, "llama", model("llama").config)
-    for tensor in reader.tensors:
-        split.add_tensor(tensor.name, tensor.data.copy())
-    split.write_header_to_file()
-    split.write_kv_data_to_file()
-    split.write_tensors_to_file()
-    split.close()
-    names = sorted(path.name for path in (tmp_path / "parts").iterdir())
+    names = write_parts(whole, tmp_path / "parts", "llama", model("llama").config)
     assert names[0] == f"model-00001-of-{len(names):05d}.gguf"
     expected = headspan.open(whole).heads().W_Q
     assert torch.equal(headspan.open(tmp_path / "parts").heads().W_Q, expected)

@@ -13,7 +13,7 @@ from headspan.checkpoint import open_checkpoint
 from headspan.checkpoint.hub import HubReference, hub_reference
 from headspan.errors import CheckpointError, HubError
 from headspan.runtime import continuation, encoded, open_runnable
-from tests.families.gguf_models import GGUF_CASES, write_gguf
+from tests.families.gguf_models import GGUF_CASES, write_gguf, write_parts
 from tests.robustness.hub_server import HubServer
 
 
@@ -53,6 +53,21 @@ def test_a_gguf_file_on_the_hub_gives_bit_identical_heads(name: str, served: Pat
     for role in ("W_Q", "W_K", "W_V", "W_O", "W_E"):
         assert torch.equal(getattr(remote.heads(), role), getattr(local.heads(), role))
     assert remote.heads().provenance()["file_hash"] == local.heads().provenance()["file_hash"]
+
+
+def test_a_file_in_parts_on_the_hub_is_read_whole_from_any_of_them(hub: HubServer, tmp_path: Path) -> None:
+    arch, case = GGUF_CASES["llama"]
+    tiny = case.model(head=True)
+    write_gguf(tmp_path / "whole.gguf", arch, tiny)
+    names = write_parts(tmp_path / "whole.gguf", tmp_path / "parts", arch, tiny.config)
+    hub.add("org/parts", tmp_path / "parts")
+    expected = open_checkpoint(tmp_path / "whole.gguf").heads()
+    for name in ("org/parts", f"org/parts/{names[0]}", f"org/parts/{names[-1]}"):
+        assert torch.equal(open_checkpoint(name).heads().W_O, expected.W_O)
+    (tmp_path / "parts" / names[1]).unlink()
+    hub.add("org/fewer", tmp_path / "parts")
+    with pytest.raises(HubError, match=f"has no file '{names[1]}' at .*; its GGUF files: {names[0]}"):
+        open_checkpoint(f"org/fewer/{names[0]}")
 
 
 def test_a_file_that_is_not_there_is_named_with_those_that_are(served: Path, hub: HubServer) -> None:

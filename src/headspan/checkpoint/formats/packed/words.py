@@ -2,8 +2,8 @@
 
 GPTQ packs along the inputs: words [in bits / 32, out], `qzeros` [groups, out bits / 32], `scales` [groups, out];
 `g_idx` says which group an input belongs to, in any order (act-order). Its first format stores zero points less one.
-AWQ packs along the outputs, eight four-bit codes in the order 0 2 4 6 1 3 5 7: words [in, out / 8] ("gemm"); or along
-the inputs in plain order: words [out, in / 8] ("gemv").
+AWQ packs along the outputs, even codes of a word before odd ones (0 2 4 6 1 3 5 7 with four bits, 0 2 1 3 with eight):
+words [in, out bits / 32] ("gemm"); or four-bit codes along the inputs in plain order: words [out, in / 8] ("gemv").
 
 The shapes of the tensors say which it is, bits and groups; a config that says otherwise is refused.
 """
@@ -31,8 +31,8 @@ from headspan.errors import CheckpointError, UnsupportedModel
 if TYPE_CHECKING:
     import torch
 
-AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
-"""Which field of a word holds the first code of eight, the second, ..."""
+AWQ_ORDERS = {4: (0, 4, 1, 5, 2, 6, 3, 7), 8: (0, 2, 1, 3)}
+"""By bits: which field of a word holds its first code, its second, ..."""
 GPTQ_BITS = (2, 3, 4, 8)
 V2 = "gptq_v2"
 KNOWN_METHODS = ("", "gptq", "awq")
@@ -77,8 +77,9 @@ class GPTQWeight(PackedWeight):
 
 @dataclass(frozen=True)
 class AWQWeight(PackedWeight):
-    """Four-bit codes packed along the outputs, or along the inputs in plain order."""
+    """Codes packed along the outputs, or along the inputs in plain order."""
 
+    bits: int
     group: int
     along_inputs: bool
 
@@ -95,16 +96,16 @@ class AWQWeight(PackedWeight):
         )
 
         n_out, n_in = self.coded_shape
-        scales, zeros = parts["scales"], fields(parts["zeros"], 4, 8 * parts["zeros"].shape[1])
+        scales, zeros = parts["scales"], fields(parts["zeros"], self.bits, 32 // self.bits * parts["zeros"].shape[1])
         if self.along_inputs:
             n_groups = ceil(n_in / self.group)
             numbers = scale_numbers(scales[:, :n_groups], self.parts["scales"].name)
             grids = [Grid(each.float(), Groups(1, self.group)) for each in (numbers, zeros[:, :n_groups])]
-            return dequantize((n_out, n_in), packed_integers(parts["codes"], 4, n_in), *grids)
-        order = torch.tensor(AWQ_ORDER)
+            return dequantize((n_out, n_in), packed_integers(parts["codes"], self.bits, n_in), *grids)
+        order = torch.tensor(AWQ_ORDERS[self.bits])
         numbers = scale_numbers(scales, self.parts["scales"].name)
         grids = [Grid(each.float(), Groups(self.group, 1)) for each in (numbers, ordered(zeros, order))]
-        weight, error = dequantize((n_in, n_out), packed_integers(parts["codes"], 4, n_out, order), *grids)
+        weight, error = dequantize((n_in, n_out), packed_integers(parts["codes"], self.bits, n_out, order), *grids)
         return weight.T, error
 
 
@@ -160,7 +161,7 @@ def _gptq(name: str, parts: dict[str, TensorInfo], settings: Settings, turned: b
 def _awq(name: str, parts: dict[str, TensorInfo], settings: Settings, turned: bool) -> AWQWeight:
     codes, scales, zeros = parts["codes"], parts["scales"], parts["zeros"]
     parts.pop("order", None)
-    along_inputs = settings.form == "gemv"
+    along_inputs, bits = settings.form == "gemv", 4
     if along_inputs:
         n_out, n_in = codes.shape[0], codes.shape[1] * 8
         group = min(*settings.groups, n_in)
@@ -168,15 +169,14 @@ def _awq(name: str, parts: dict[str, TensorInfo], settings: Settings, turned: bo
         if ceil(n_in / group) > scales.shape[1]:
             raise CheckpointError(f"tensor '{scales.name}' has shape {scales.shape}, too few for groups of {group}")
     else:
-        n_in, n_out = codes.shape[0], codes.shape[1] * 8
+        bits = next((each for each in AWQ_ORDERS if codes.shape[1] * 32 == scales.shape[1] * each), 4)
+        n_in, n_out = codes.shape[0], codes.shape[1] * 32 // bits
         check_part(scales, (scales.shape[0], n_out))
         check_part(zeros, (scales.shape[0], codes.shape[1]))
         group = _group(scales, n_in, scales.shape[0], settings)
-    _bits(codes, (4,), settings)
-    packing = Packing("AWQ", 4, Groups(1, group).text((n_out, n_in)))
-    return AWQWeight(
-        logical_info(name, (n_out, n_in), codes.place, packing, turned), parts, turned, group, along_inputs
-    )
+    packing = Packing("AWQ", _bits(codes, (bits,), settings), Groups(1, group).text((n_out, n_in)))
+    info = logical_info(name, (n_out, n_in), codes.place, packing, turned)
+    return AWQWeight(info, parts, turned, bits, group, along_inputs)
 
 
 def _bits(codes: TensorInfo, fitting: Sequence[int], settings: Settings) -> int:

@@ -1,7 +1,8 @@
 """Writes docs/found.md: every open question of the documents, with the verdict on every model. `make found` runs it.
 
 Models are those that are there: the folder of models (HEADSPAN_MODELS, or ../shared/models), MiniLM and SmolLM2 where
-their packages are installed, and the demo model. Every exhibit is kept in build/found as soon as it is finished, so
+their packages are installed, and the demo model. Questions about learning are asked of four runs of the lab's default
+preset, which are trained first. Every exhibit is kept in build/found as soon as it is finished, so
 that an interrupted run goes on where it stopped; one that is not finished is named as such on the page.
 """
 
@@ -16,6 +17,8 @@ from pathlib import Path
 
 from docs.found.questions import QUESTIONS, Question, state
 from headspan.explorer.reproductions import KeptExhibits, command_of, shown_exhibits
+from headspan.lab.recipe import preset
+from headspan.lab.session import run_once
 from headspan.ledger.claim import DOCUMENTS
 from headspan.ledger.reproduction import AtHand, Shown, exhibits_of
 
@@ -24,13 +27,15 @@ PAGE, KEPT = ROOT / "docs" / "found.md", ROOT / "build" / "found"
 ONE_RUN = ("Figure 5.1",)
 """Exhibits that need no model."""
 NO_MODEL = "no model"
+LEARNING, SEEDS = "004", range(4)
+"""The document whose exhibits are shown on training runs, and the random seeds of those."""
 INTRODUCTION = """# What we found
 
 Every open question, "future work" and "to do" of the five documents, in our own words. A question is **answered** if at
-least three models give the same verdict, has **evidence so far** if several models were tried, and is a **lead** if one
-was; else it is **open**. Every number stands beside its null or its control, and the command repeats it. The
-figures are on the pages that `headspan reproduce` writes. `make found` makes this page; what it says it has not run was
-not run.
+least three models, or training runs with different random seeds, give the same verdict, has **evidence so far** if
+several were tried, and is a **lead** if one was; else it is **open**. Every number stands beside its null or its
+control, and the command repeats it. The figures are on the pages that `headspan reproduce` writes. `make found` makes
+this page; what it says it has not run was not run.
 """
 
 
@@ -48,6 +53,17 @@ def models() -> dict[str, str]:
     return {name: str(place) for name, place in places.items() if name == "demo" or Path(place).exists()}
 
 
+def sources(document: str, compute: bool) -> dict[str, str]:
+    """Names and places of what a document's exhibits are shown on: models, or runs of the lab."""
+    if document != LEARNING:
+        return models()
+    runs = {f"run {seed}": KEPT / "runs" / f"seed-{seed}" for seed in SEEDS}
+    for seed, folder in enumerate(runs.values()):
+        if compute:
+            run_once(preset("default").with_settings(seed=seed, lenses_every=0), folder)
+    return {name: str(folder / "model") for name, folder in runs.items() if (folder / "model").is_dir()}
+
+
 @cache
 def opened(place: str) -> AtHand:
     """A model by itself, opened and measured once for all questions."""
@@ -63,16 +79,16 @@ def english() -> str:
 
 def verdicts(question: Question, only: list[str], compute: bool) -> dict[str, Shown]:
     """The verdict on every model, by its name; those that are not there and not to be computed are left out."""
-    found, chosen = {}, models()
+    found, chosen, document = {}, sources(question.shown_in, compute and not only), question.shown_in
     if question.exhibit in ONE_RUN:
         chosen = {NO_MODEL: "demo"}
     for name, place in chosen.items():
         at_hand, folder = opened(place), KEPT / name
-        (exhibit,) = exhibits_of(question.document).chosen([question.exhibit])
+        (exhibit,) = exhibits_of(document).chosen([question.exhibit])
         if compute and (not only or name in {*only, NO_MODEL}):
-            sys.stderr.write(f"{question.document} {question.exhibit}: {name}\n")
-            found[name] = shown_exhibits(question.document, at_hand, folder, only=[question.exhibit])[0][1]
-        elif (kept := KeptExhibits.of(folder, question.document, at_hand).read(exhibit)) is not None:
+            sys.stderr.write(f"{document} {question.exhibit}: {name}\n")
+            found[name] = shown_exhibits(document, at_hand, folder, only=[question.exhibit])[0][1]
+        elif (kept := KeptExhibits.of(folder, document, at_hand).read(exhibit)) is not None:
             found[name] = kept
     return found
 
@@ -80,20 +96,20 @@ def verdicts(question: Question, only: list[str], compute: bool) -> dict[str, Sh
 def lines(question: Question, found: dict[str, Shown]) -> list[str]:
     """The question, its state, and a row for every model."""
     if not question.exhibit:
-        return [f"### {question.text}", "", f"**{'Answered' if question.settled else 'Open'}.** {question.note}", ""]
-    (exhibit,) = exhibits_of(question.document).chosen([question.exhibit])
+        return [f"### {question.text}", "", f"**{question.told[0].upper()}{question.told[1:]}.** {question.note}", ""]
+    (exhibit,), places = exhibits_of(question.shown_in).chosen([question.exhibit]), sources(question.shown_in, False)
     told = state(list(found.values()))
     text = [f"### {question.text}", "", f"**{told[0].upper()}{told[1:]}.** {exhibit.rule}", ""]
     text += ["| model | verdict | number and null |", "|---|---|---|"]
     for name, shown in found.items():
         number = shown.number.replace("|", "\\|").replace("\n", " ")
-        for other, place in models().items():
+        for other, place in places.items():
             number = number.replace(place, other)
         text.append(f"| {name} | {shown.outcome} | {number} |")
-    missing = [name for name in models() if name not in found and question.exhibit not in ONE_RUN]
+    missing = [name for name in places if name not in found and question.exhibit not in ONE_RUN]
     text += [""] + ([f"Not run: {', '.join(missing)}.", ""] if missing else [])
     command = command_of(exhibit, Shown("holds", "", "MODEL"))
-    reproduce = f"headspan reproduce {question.document} --only '{exhibit.name}' --model MODEL"
+    reproduce = f"headspan reproduce {question.shown_in} --only '{exhibit.name}' --model MODEL"
     return [*text, f"`{command}`, with its figure: `{reproduce}`", ""]
 
 

@@ -14,7 +14,7 @@ def test_every_question_stands_on_the_page_with_an_exhibit_or_a_note() -> None:
         assert f"### {one.text}\n" in text
         assert bool(one.exhibit) != bool(one.note)
         if one.exhibit:
-            assert exhibits_of(one.document).chosen([one.exhibit])
+            assert exhibits_of(one.shown_in).chosen([one.exhibit])
 
 
 def test_one_model_is_a_lead_and_three_that_agree_are_an_answer() -> None:

@@ -86,14 +86,14 @@ class Bench:
         return early[-1]
 
 
-def study(folder: Path) -> xr.DataTree:
-    """All experiments on the run in a folder."""
+def study(folder: Path, experiments: Sequence[str] = ()) -> xr.DataTree:
+    """All experiments on the run in a folder, or those named."""
     bench = Bench.of(folder)
     nodes: dict[str, xr.Dataset] = {}
     left_out: dict[str, str] = {}
-    for name, experiment in EXPERIMENTS.items():
+    for name in experiments or EXPERIMENTS:
         try:
-            nodes[name] = experiment(bench)
+            nodes[name] = EXPERIMENTS[name](bench)
         except HeadspanError as reason:
             left_out[f"{name}_left_out"] = str(reason)
     return xr.DataTree.from_dict({"/": bench.track.assign_attrs(left_out), **nodes, **kept_studies(folder)})

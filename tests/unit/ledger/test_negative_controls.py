@@ -24,7 +24,7 @@ from headspan.ledger import (
     running,
 )
 from headspan.ledger import document_001 as kernels
-from headspan.ledger import document_004 as lab
+from headspan.ledger import lab_numbers as lab
 from headspan.ledger.models import hub_test, identity_extremes
 from headspan.ledger.trial import Draws
 

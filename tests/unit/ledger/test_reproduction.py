@@ -19,8 +19,6 @@ from headspan.ledger.reproduction import AtHand, Exhibit, Exhibits, Shown, exhib
 from headspan.ledger.reproduction.document_000 import neighbor_shares
 from headspan.ledger.reproduction.exhibit import UNTESTED, language
 
-WRITTEN = ("000", "001", "002", "003")
-
 
 def exhibit(show, name: str = "Figure 9") -> Exhibit:
     return Exhibit(name, "A sentence.", "A rule.", "headspan inspect {model}", ("S0.4",), show)
@@ -31,7 +29,7 @@ def at_hand() -> AtHand:
     return AtHand()
 
 
-@pytest.mark.parametrize("document", WRITTEN)
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_exhibit_says_what_it_shows_by_which_rule_and_how_to_repeat_it(document: str) -> None:
     listed, known = exhibits_of(document).listed, {claim.id for claim in all_claims()}
     assert len(listed) >= 5
@@ -49,7 +47,6 @@ def test_an_unknown_document_or_exhibit_is_refused() -> None:
     with pytest.raises(ArgumentError, match="document 000 has no exhibit 'Figure 7'; it has Figure 1, Figure 2"):
         exhibits_of("000").chosen(["Figure 7"])
     assert [one.name for one in exhibits_of("000").chosen(["figure 2"])] == ["Figure 2"]
-    assert set(WRITTEN) < set(DOCUMENTS)
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(

@@ -1,10 +1,327 @@
-"""Document 004, subspaces while a small transformer learns to copy: its figures, from the runs of the lab.
+"""Document 004, subspaces while a small transformer learns to copy: its plot and its questions, from a run of the lab.
 
-Exhibits are added here like those of the other documents: a function under `@EXHIBITS.add(...)`.
+The run is the one that a given model belongs to (`--model RUN/model`). Without one a run of the preset `smoke` is
+trained for the page, in less than a minute. The runs whose numbers the ledger keeps stand beside it in a table.
+Thresholds are those of the claims ledger.
 """
 
 from __future__ import annotations
 
-from headspan.ledger.reproduction.exhibit import Exhibits
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import plotly.graph_objects as go
+import xarray as xr
+
+from headspan.errors import HeadspanError, UnsupportedModel
+from headspan.lab.channel_course import channel_course
+from headspan.lab.experiment_figures import channel_curves
+from headspan.lab.figures import figures
+from headspan.lab.recipe import preset
+from headspan.lab.session import run_once
+from headspan.lab.study import Bench, study
+from headspan.ledger.lab_numbers import NEEDED, TENTH_TO_NINE_TENTHS, Numbers, kept_runs, numbers_in, run_folder
+from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown
 
 EXHIBITS = Exhibits("004")
+OWN = "a run of the preset smoke, random seed 0, trained for this page"
+SHOWN_EXPERIMENTS = (*NEEDED, "path", "sensitivity")
+FORMED = 3.0
+"""Standard deviations from a random rotation at which a channel counts as formed."""
+
+
+@dataclass(frozen=True)
+class LabRun:
+    """A training run: what it is called, what was asked of it, and its numbers."""
+
+    name: str
+    tree: xr.DataTree
+    channels: xr.Dataset | None
+
+    @property
+    def numbers(self) -> Numbers:
+        return numbers_in(self.tree)
+
+    @property
+    def track(self) -> xr.Dataset:
+        return self.tree.to_dataset()
+
+    def node(self, name: str) -> xr.Dataset:
+        """What one experiment found; refused with the reason where the run does not allow it."""
+        if name not in self.tree.children:
+            raise UnsupportedModel(f"{self.name}: {self.tree.attrs.get(f'{name}_left_out', 'it was not asked')}")
+        return self.tree.children[name].to_dataset(inherit=False)
+
+    def drawn(self, *names: str) -> dict[str, go.Figure]:
+        """Those of the run's figures that it has the numbers for."""
+        found = figures(self.tree)
+        return {name: found[name] for name in names if name in found}
+
+    def beside_kept(self, columns: Sequence[str]) -> list[list[str]]:
+        """Numbers of this run and of the kept ones, as a table."""
+        rows = [("this run", self.numbers)]
+        rows += [(f"{name}, seed {row['seed']:.0f}", row) for name, those in kept_runs().items() for row in those]
+        header = ["run", *(name.replace("_", " ") for name in columns)]
+        return [header, *([name, *(f"{row[column]:.3g}" for column in columns)] for name, row in rows)]
+
+
+def _run(at_hand: AtHand) -> LabRun:
+    found: LabRun = at_hand.once(("lab run",), lambda: _opened(at_hand))
+    return found
+
+
+def _opened(at_hand: AtHand) -> LabRun:
+    """The first given model that a run ended in; a new run without one."""
+    for model in at_hand.given:
+        try:
+            return _studied(run_folder(model.checkpoint), model.source)
+        except HeadspanError:
+            continue
+    with TemporaryDirectory() as folder:
+        run_once(preset("smoke"), Path(folder) / "run")
+        return _studied(Path(folder) / "run", OWN)
+
+
+def _studied(folder: Path, name: str) -> LabRun:
+    try:
+        course = channel_course(Bench.of(folder))
+    except HeadspanError:
+        course = None
+    return LabRun(name, study(folder, SHOWN_EXPERIMENTS), course)
+
+
+def _graded(facts: Sequence[bool]) -> Outcome:
+    return "holds" if all(facts) else "holds in part" if any(facts) else "does not hold"
+
+
+@EXHIBITS.add(
+    "Plot: singular values",
+    sentence="The token table has one very large singular value, about 35 medium ones, and small ones behind a gap.",
+    rule="Holds if the gap is significant against random matrices of the shape (p at most 0.001) and the first value "
+    "is at least 1.2 times the second; in part if one of the two.",
+    command="headspan claims --document 004 --model lab=RUN/model",
+    claims=("S4.1",),
+)
+def singular_values(at_hand: AtHand) -> Shown:
+    """Gap and first value at the end, beside those before training."""
+    run = _run(at_hand)
+    numbers, first = run.numbers, run.track.isel(step=0)
+    values = first["embedding_singular_value"].values
+    medium = numbers["medium_share"] * int(run.track.attrs["d_model"])
+    where = f"after {medium:.0f} medium values" if medium == medium else "nowhere"
+    number = (
+        f"The gap is {where} (p = {numbers['gap_p_value']:.2g}; before training p = "
+        f"{float(first['gap_p_value']):.2g}), the first value {numbers['top_ratio']:.2f} times the second (before "
+        f"training {values[0] / values[1]:.2f})."
+    )
+    facts = [numbers["gap_p_value"] <= 0.001, numbers["top_ratio"] >= 1.2]
+    table = run.beside_kept(("gap_p_value", "medium_share", "top_ratio"))
+    return Shown(_graded(facts), number, run.name, run.drawn("Singular values of the embedding"), table)
+
+
+@EXHIBITS.add(
+    "Plot: the bridge",
+    sentence="What layer 1's keys are read by (the bridge) is nearly orthogonal to the medium subspace of the token "
+    "table and aligned with its top and bottom.",
+    rule="Energy of the bridge in a part less the part's share of dimensions. Holds if it is at most -0.15 in medium "
+    "and at least 0.15 in bottom, and the top direction lies in the bridge by 0.15 more than a random one; in part if "
+    "some of the three.",
+    command="headspan claims --document 004 --model lab=RUN/model",
+    claims=("S4.1", "S4.2"),
+)
+def bridge(at_hand: AtHand) -> Shown:
+    """Energy of the bridge in the parts of the spectrum."""
+    run = _run(at_hand)
+    last = run.track.isel(step=-1)
+    energy, null = last["bridge_energy"].isel(k=1), last["bridge_energy_null"]
+    if not bool(energy.notnull().all()):
+        raise UnsupportedModel(f"{run.name}: the spectrum of its token table has no gap, so that there are no parts")
+    told = [
+        f"{part} {float(energy.sel(part=part)):.2f} ({float(null.sel(part=part)):.2f})" for part in energy.part.values
+    ]
+    inside = f"{float(last['top_in_bridge'][1]):.2f} ({float(last['top_in_bridge_null'][1]):.2f})"
+    number = f"Energy of the bridge, in brackets expected: {', '.join(told)}. The top direction lies in it by {inside}."
+    numbers = run.numbers
+    columns = ("medium_excess", "bottom_excess", "top_in_bridge_excess")
+    facts = [numbers[columns[0]] <= -0.15, numbers[columns[1]] >= 0.15, numbers[columns[2]] >= 0.15]
+    return Shown(_graded(facts), number, run.name, run.drawn("Subspace overlaps"), run.beside_kept(columns))
+
+
+@EXHIBITS.add(
+    "Sharp transition",
+    sentence="Copying on other data than the model was trained on is learned in a sharp transition.",
+    rule="Holds if OOD accuracy reaches 0.9 and rises from a tenth to nine tenths of its height within half of the "
+    "time before; in part if it reaches 0.9 slowly.",
+    command="headspan train copying --preset default -o RUN --report",
+    claims=("S4.3",),
+)
+def sharp_transition(at_hand: AtHand) -> Shown:
+    """Accuracy at the end and the length of its rise."""
+    run = _run(at_hand)
+    numbers, guess = run.numbers, float(run.track["ood_accuracy"][0])
+    learned, sharp = numbers["ood_accuracy"] >= 0.9, numbers["rise_share"] <= 0.5
+    number = f"OOD accuracy {numbers['ood_accuracy']:.2f} (before training {guess:.2f})"
+    if numbers["transition_step"] == numbers["transition_step"]:
+        number += (
+            f"; transition at step {numbers['transition_step']:.0f}, its rise takes {numbers['rise_share']:.0%} "
+            "of the time before it"
+        )
+    outcome: Outcome = "holds" if learned and sharp else "holds in part" if learned else "does not hold"
+    columns = ("ood_accuracy", "transition_step", "rise_share")
+    return Shown(outcome, f"{number}.", run.name, run.drawn("Learning curves"), run.beside_kept(columns))
+
+
+@EXHIBITS.add(
+    "Two functions",
+    sentence="The two subspaces do different work: one binds the previous position, the other matches tokens.",
+    rule="OOD accuracy without a subspace, as a share of the whole. Holds if at most half is left without bottom in "
+    "the keys of layer 1 and without medium in its values, in both less than without any random subspace of the same "
+    "dimension, and at least 0.8 without bottom in the embedding; in part if some of the three.",
+    command="headspan train copying --preset default -o RUN --report",
+    claims=("S4.5",),
+)
+def functions(at_hand: AtHand) -> Shown:
+    """Three removals beside random subspaces of the same dimension."""
+    run = _run(at_hand)
+    node, numbers = run.node("ablation"), run.numbers
+    columns = ("keys_without_bottom", "values_without_medium", "embedding_without_bottom")
+    places = (("bottom", "L1 K"), ("medium", "L1 V"), ("bottom", "embedding"))
+    controls = [node["accuracy_control"].sel(space=space, site=site) for space, site in places]
+    accuracy = [float(node["accuracy"].sel(space=space, site=site)) for space, site in places]
+    told = [
+        f"{space} out of {site} {value:.2f} (random {float(control.mean()):.2f})"
+        for (space, site), value, control in zip(places, accuracy, controls, strict=True)
+    ]
+    facts = [
+        numbers[columns[0]] <= 0.5 and accuracy[0] < float(controls[0].min()),
+        numbers[columns[1]] <= 0.5 and accuracy[1] < float(controls[1].min()),
+        numbers[columns[2]] >= 0.8,
+    ]
+    number = f"OOD accuracy {float(node['accuracy_whole']):.2f} with everything, without {', '.join(told)}."
+    drawn = run.drawn("Ablations beside random controls")
+    return Shown(_graded(facts), number, run.name, drawn, run.beside_kept(columns))
+
+
+@EXHIBITS.add(
+    "Reason 1: layer 0 without tokens",
+    sentence="The attention of layer 0 looks at the previous position and does not use the token embedding.",
+    rule="Holds if the offset explains at least half of the variance of its logits and its previous-token score keeps "
+    "0.8 of its size with tokens shuffled; in part if only the first. (Even attention has no score to lose.)",
+    command="headspan claims --document 004 --model lab=RUN/model",
+    claims=("S4.4",),
+)
+def without_tokens(at_hand: AtHand) -> Shown:
+    """Variance due to the offset, and the score with shuffled tokens."""
+    run = _run(at_hand)
+    node, numbers = run.node("offset"), run.numbers
+    number = (
+        f"Offsets explain {numbers['offset_share']:.0%} of the variance of its logits (expected "
+        f"{float(node['share_null']):.2%}); with tokens shuffled {numbers['shuffled_share']:.0%} of its "
+        "previous-token score is left."
+    )
+    offset, kept = numbers["offset_share"] >= 0.5, numbers["shuffled_share"] >= 0.8
+    outcome: Outcome = "does not hold" if not offset else "holds" if kept else "holds in part"
+    table = run.beside_kept(("offset_share", "shuffled_share"))
+    return Shown(outcome, number, run.name, run.drawn("Learning curves"), table)
+
+
+@EXHIBITS.add(
+    "Question: how do the subspaces evolve?",
+    sentence="The two subspaces appear together with the transition.",
+    rule="Own change points of the kernel of layer 0's O with layer 1's K and of the bridge's energy in the bottom "
+    "subspace, less that of OOD accuracy. Holds if both are within the rise of the accuracy (a tenth to nine tenths); "
+    "in part if one.",
+    command="headspan train copying --preset default -o RUN --report",
+    claims=("S4.3",),
+)
+def evolution(at_hand: AtHand) -> Shown:
+    """Lags of geometry against accuracy."""
+    run = _run(at_hand)
+    node = run.node("transition")
+    lags = {str(name): float(value) for name, value in zip(node.quantity.values, node["lag"].values, strict=True)}
+    rise = TENTH_TO_NINE_TENTHS * float(node["transition_width"])
+    asked = [lags.get(name, float("nan")) for name in ("kernel O of layer 0, K of layer 1", "bridge energy in bottom")]
+    if not any(one == one for one in asked):
+        raise UnsupportedModel(f"{run.name}: neither quantity takes a step by the transition")
+    told = ["no step of its own" if one != one else f"{one:+.0f} steps" for one in asked]
+    number = (
+        f"Against the transition at step {float(node['transition_step']):.0f}, whose rise takes {rise:.0f} steps: "
+        f"kernel {told[0]}, bridge in bottom {told[1]}."
+    )
+    table = [["quantity", "steps after the transition"], *([name, f"{one:+.0f}"] for name, one in lags.items())]
+    outcome = _graded([abs(one) <= rise for one in asked])
+    return Shown(outcome, number, run.name, run.drawn("Subspace overlaps", "Learning curves"), table)
+
+
+@EXHIBITS.add(
+    "Question: sharpness",
+    sentence="Sharpness, the largest Hessian eigenvalue, increases while the geometry forms.",
+    rule="Holds if it grows at least 1.5 times from its first row after the start to its last.",
+    command="headspan train copying --preset default -o RUN --report",
+    claims=("S4.3",),
+)
+def sharpness(at_hand: AtHand) -> Shown:
+    """Growth of the largest eigenvalue, and when."""
+    run = _run(at_hand)
+    growth = run.numbers["sharpness_growth"]
+    if growth != growth:
+        raise UnsupportedModel(f"{run.name}: sharpness was not measured; train with a smaller sharpness_every")
+    top, lags = run.track["hessian_top"].dropna("step"), run.node("transition")["lag"]
+    late = float(lags.sel(quantity="sharpness")) if "sharpness" in lags.quantity.values else float("nan")
+    when = f" Half of the way is reached {late:+.0f} steps from the transition." if late == late else ""
+    number = (
+        f"It grows {growth:.1f} times, from {float(top[1]):.1f} at step {int(top.step[1])} to {float(top[-1]):.1f} at "
+        f"step {int(top.step[-1])} (before training {float(top[0]):.1f}).{when}"
+    )
+    drawn = run.drawn("Sharpness and where it lives", "Loss along the sharpest direction")
+    table = run.beside_kept(("sharpness_growth",))
+    return Shown("holds" if growth >= 1.5 else "does not hold", number, run.name, drawn, table)
+
+
+@EXHIBITS.add(
+    "Question: saddle or minimum?",
+    sentence="Before the transition the model is held at a saddle point and not at a minimum.",
+    rule="Holds if the smallest Hessian eigenvalue at the last kept step before the transition is below 0 by more than "
+    "its error. That its direction is the way out is another claim, which `--study plateau` asks.",
+    command="headspan train copying --preset default -o RUN --study plateau --report",
+    claims=("S4.6",),
+)
+def saddle(at_hand: AtHand) -> Shown:
+    """The smallest eigenvalue on the plateau, and what lies along it."""
+    run = _run(at_hand)
+    node = run.node("plateau")
+    curvature, error, top, fall = (float(node[name]) for name in ("curvature", "error", "top", "fall"))
+    number = (
+        f"Smallest eigenvalue {curvature:.2f} (error {error:.2f}), largest {top:.2f}; the loss falls by at most "
+        f"{fall:.3f} nats along the smallest."
+    )
+    drawn = run.drawn("Loss barrier between before and after")
+    outcome: Outcome = "holds" if curvature + error < 0 else "does not hold"
+    return Shown(outcome, number, run.name, drawn, run.beside_kept(("plateau_curvature",)))
+
+
+@EXHIBITS.add(
+    "Question: one description of composition",
+    sentence="Composition of layer 0 into layer 1 can be described by the channels between them, in any model.",
+    rule="Coupling of the strongest channel into layer 1's keys, in standard deviations from a random rotation. Holds "
+    "if it is above 3 at the end, was not before training, and stands above queries and values; in part if only above "
+    "3 at the end.",
+    command="headspan train copying --preset default -o RUN --study channels",
+    claims=(),
+)
+def composition(at_hand: AtHand) -> Shown:
+    """Channels before training and at the end."""
+    run = _run(at_hand)
+    if run.channels is None:
+        raise UnsupportedModel(f"{run.name}: channels lead from one layer to another; the model has one layer")
+    z = run.channels["coupling_z"]
+    ends = {str(pairing): z.sel(pairing=pairing).values[[0, -1]] for pairing in z.pairing.values}
+    told = [f"{pairing} {start:+.1f} before training, {end:+.1f} at the end" for pairing, (start, end) in ends.items()]
+    dimensions = int(run.channels["carrying"].sel(pairing="OK")[-1])
+    formed = bool(ends["OK"][1] > FORMED)
+    first = bool(ends["OK"][0] <= FORMED) and ends["OK"][1] == max(end for _, end in ends.values())
+    outcome: Outcome = "holds" if formed and first else "holds in part" if formed else "does not hold"
+    number = f"Coupling, z: {'; '.join(told)} (expected 0). {dimensions} channels carry 90 % of OK at the end."
+    return Shown(outcome, number, run.name, {"Channels over training": channel_curves(run.channels)})

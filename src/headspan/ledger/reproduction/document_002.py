@@ -94,7 +94,7 @@ def capture(at_hand: AtHand) -> Shown:
         f"The last tenth of the token directions has {ratio[-1]:.1f} times the expected mass (p = "
         f"{float(data['decile_mass_p'][-1]):.1g}), the largest other {ratio[:-1].max():.2f}. Capture of the first "
         f"token direction: {first[0]:.0%}, without mean rows {first[1]:.0%} (expected "
-        f"{float(data['capture_null'][0]):.0%})."
+        f"{float(data['capture_null']):.0%})."
     )
     outcome: Outcome = "does not hold" if ratio[-1] <= 4 else "holds" if ratio[:-1].max() < 1 else "holds in part"
     return Shown(outcome, number, model.source, _pick(result, "Capture"))

@@ -41,8 +41,7 @@ QUESTIONS = (
     Question(
         "000",
         "How should query and key space be joined into one space of a head?",
-        note="Sum, intersection and leading directions of W_QK are built (`headspan similarity MODEL --space "
-        "sum|intersection|qk`). Which of them tells most about behavior was not tested.",
+        "Question: joining query and key space",
     ),
     Question("000", "Do distances between heads predict differences of their attention on text?", "Last paragraph"),
     Question("001", "Is L4H7 alone, or are identity heads hubs as a class?", "Question: identity heads as hubs"),

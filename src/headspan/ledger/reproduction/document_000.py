@@ -9,6 +9,7 @@ from headspan.errors import ArgumentError
 from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown
 from headspan.lenses.model import Model
 from headspan.result import Result
+from headspan.statistics import mantel
 
 EXHIBITS = Exhibits("000")
 HEAD = "L0H0"
@@ -145,11 +146,7 @@ def distances(at_hand: AtHand) -> Shown:
 )
 def behavior(at_hand: AtHand) -> Shown:
     """Geometry against behavior, on the first model that runs."""
-    model = at_hand.first("validate")
-    options = {"count": 4, "length": 32, "strong": 1, "random": 1, "permutations": 999}
-    result = at_hand.result("validate", model, **options)
-    if "distance" not in result:
-        raise ArgumentError(str(result.attrs.get("distance_obstacle", "distances cannot be compared")))
+    model, result = _validated(at_hand)
     own = result.dataset("distance")
     mean, p = float(own["mean_spearman"]), float(own["mean_spearman_p"])
     clear = int((own["spearman_p"] < 0.05).sum())
@@ -159,3 +156,47 @@ def behavior(at_hand: AtHand) -> Shown:
     )
     drawn = {"Distance against behavior": result.figures["Distance against behavior"]}
     return Shown("holds" if p < 0.05 and mean > 0 else "does not hold", number, model.source, drawn)
+
+
+@EXHIBITS.add(
+    "Question: joining query and key space",
+    sentence="A head's query and key space are joined to one by their sum; other ways may tell more about behavior.",
+    rule="Rank correlation within layers of the divergence of attention patterns with the Grassmann distance of heads, "
+    "by their sums and by the leading directions of W_QK (d_head / 4 on each side). Holds for the sum if it is "
+    "significant (Mantel test, p < 0.05) and the larger one; in part if it is significant and the smaller one. "
+    "Intersections are empty in general and have no distance. (Written after the numbers of two models were seen.)",
+    command="headspan similarity {model} --space qk; headspan validate {model}",
+)
+def joined_spaces(at_hand: AtHand) -> Shown:
+    """Which way of joining predicts behavior better."""
+    model, result = _validated(at_hand)
+    behaviors = _by_layer(result.dataset("distance")["pattern_divergence"])
+    found = {}
+    for space in ("sum", "qk"):
+        distances = at_hand.result("similarity", model, space=space, maps=False, across_layers=False)
+        test = mantel(_by_layer(distances.dataset()["layer_distance"]), behaviors, 999, at_hand.seed)
+        found[space] = float(test["mean_spearman"]), float(test["mean_p_value"])
+    (whole, p), (leading, p_leading) = found["sum"], found["qk"]
+    number = (
+        f"Rank correlation with divergence: sum {whole:+.2f} (p = {p:.2g}), leading directions of W_QK {leading:+.2f} "
+        f"(p = {p_leading:.2g}); expected 0."
+    )
+    outcome: Outcome = "does not hold" if p >= 0.05 or whole <= 0 else "holds" if whole >= leading else "holds in part"
+    drawn = {"Distance against behavior": result.figures["Distance against behavior"]}
+    return Shown(outcome, number, model.source, drawn)
+
+
+def _validated(at_hand: AtHand) -> tuple[Model, Result]:
+    """Distances and patterns of the first model that runs."""
+    model = at_hand.first("validate")
+    options = {"count": 4, "length": 32, "strong": 1, "random": 1, "permutations": 999}
+    result = at_hand.result("validate", model, **options)
+    if "distance" not in result:
+        raise ArgumentError(str(result.attrs.get("distance_obstacle", "distances cannot be compared")))
+    return model, result
+
+
+def _by_layer(table: xr.DataArray) -> list[np.ndarray]:
+    """A table [head, peer] over all layers as one [head, peer] for each."""
+    side = table.sizes["peer"]
+    return list(table.values.reshape(-1, side, side))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import traceback
 import warnings
@@ -72,6 +73,9 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: objec
 def main() -> None:
     """Run the command line: an error on purpose is one line on stderr and exit code 2, any other one and 70."""
     debug = "--debug" in sys.argv[1:]
+    # Threads that wait for each other sleep instead of spinning: on a busy machine spinning took 60 times the work.
+    # Read when torch is loaded, which no command has done yet.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.showwarning = _show_warning
     try:
         with only_json() if "--json" in sys.argv[1:] else nullcontext():

@@ -8,7 +8,7 @@ change it. What is read in any other way is not kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
@@ -259,10 +259,13 @@ class Heads:
 
     def _matrix(self, name: str) -> Tensor:
         role = name.removeprefix("W_")
-        return self._keep(name, lambda: (self.whole(role) if role in ROLES else self.table(name),))[0]
+        return self.keep(name, lambda: (self.whole(role) if role in ROLES else self.table(name),))[0]
 
-    def _keep(self, name: str, read: Callable[[], T]) -> T:
-        """What `read` returns, read once; each time where the model is in memory and may change."""
+    def keep(self, name: Hashable, read: Callable[[], T]) -> T:
+        """What `read` returns, read or made once of these heads; each time where the model is in memory and may change.
+
+        Lenses keep small tables here that others want too. They are shared: copy one before you change it.
+        """
         if isinstance(self.checkpoint.store, InMemory):
             return read()
         form = (self.layers, self.dtype, self.device, fold_label(self.fold, self.center))
@@ -283,7 +286,7 @@ class Heads:
 
     def mlp(self, layer: int) -> embeddings.MLPWeights:
         """The MLP matrices of one layer."""
-        linears = self._keep(f"MLP of layer {layer}", lambda: tuple(chain(*embeddings.mlp_linears(self.reader, layer))))
+        linears = self.keep(f"MLP of layer {layer}", lambda: tuple(chain(*embeddings.mlp_linears(self.reader, layer))))
         return embeddings.MLPWeights.of(linears)
 
     def roundoff(self, table: str) -> float:

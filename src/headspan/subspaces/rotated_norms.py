@@ -22,6 +22,7 @@ multivariate statistical theory (corners of Haar matrices).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -39,6 +40,12 @@ WIDE, MOST_DRAWS = 16, 256
 SKEWNESS = (0.3, 2.0)
 """Between that of a largest singular value of many equal ones, and a little above that of |x| for a normal x."""
 Array = Float[np.ndarray, "..."]
+
+
+@lru_cache(maxsize=1)
+def _corner_pool(count: int, p: int, q: int, d: int, seed: int) -> Float[Tensor, "count p q"]:
+    """Corners that are drawn from and not changed; pairings of one model ask for the same."""
+    return haar_corners(count, p, q, d, seed)
 
 
 @one_thread()
@@ -155,7 +162,7 @@ def _spread(leading: Array, known: np.ndarray) -> np.ndarray:
 def _drawn(s: Array, t: Array, d: int, seed: int) -> Array:
     """Largest values for every pair of these spectra: [pairs of s, of t, draw]."""
     draws = min(MOST_DRAWS, max(DRAWS, DRAWS * WIDE // s.shape[1]))
-    corners = haar_corners(POOL * draws, s.shape[1], t.shape[1], d, seed)
+    corners = _corner_pool(POOL * draws, s.shape[1], t.shape[1], d, seed)
     generator = np.random.default_rng(seed)
     found = np.empty((len(s), len(t), draws))
     for i, j in np.ndindex(len(s), len(t)):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -28,12 +29,13 @@ from headspan.heads.classes import HeadClasses, head_classes
 from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import computing_dtype
 from headspan.lenses.affinity import LENS, sketch_obstacle
-from headspan.lenses.affinity.circuits import head_circuits
+from headspan.lenses.affinity.circuits import Circuits, head_circuits
 from headspan.lenses.affinity.class_detection import class_nodes
 from headspan.lenses.affinity.costs import Plan, affinity_plan, check_affordable, working_budget
 from headspan.lenses.affinity.pair_tables import (
     KernelTables,
     OverlapTables,
+    kept_kernel_tables,
     kernel_error,
     kernel_tables,
     overlap_tables,
@@ -228,17 +230,18 @@ def _tables(
         if wanted:
             kernels = scratch_kernel_tables(heads, wanted, tolerance=tolerance, memory=memory, algorithm=algorithm)
         return kernels, scratch_overlap_tables(heads, composing, delta=delta, memory=memory, algorithm=algorithm)
-    circuits = head_circuits(
-        heads,
-        roles_in(wanted),
-        composition=bool(composing),
-        delta=delta,
-        tolerance=tolerance,
-        memory=max(1, memory // 8),
-    )
     way: Algorithm = "gram" if algorithm == "gram" else "projector"
-    found = kernel_tables(circuits, wanted, memory // 4, way) if wanted else None
-    return found, overlap_tables(circuits, composing, memory // 4, way)
+
+    @cache
+    def circuits() -> Circuits:
+        roles, budget = roles_in(wanted), max(1, memory // 8)
+        return head_circuits(heads, roles, composition=bool(composing), delta=delta, tolerance=tolerance, memory=budget)
+
+    def kernels_now() -> KernelTables:
+        return kernel_tables(circuits(), wanted, memory // 4, way)
+
+    found = kept_kernel_tables(heads, wanted, (tolerance, way), kernels_now) if wanted else None
+    return found, overlap_tables(circuits(), composing, memory // 4, way) if composing else None
 
 
 def _further_nodes(

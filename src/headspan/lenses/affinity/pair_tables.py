@@ -12,7 +12,7 @@ Kernels and composition scores take a pass each, so that the file holds one set 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -128,6 +128,22 @@ def kernel_tables(
         found = projection_kernels(circuits.spaces[src_role], readers, algorithm=algorithm, memory=memory)
         tables |= dict(zip(own, found, strict=True))
     return KernelTables({pairing: tables[pairing] for pairing in pairings}, ranks)
+
+
+def kept_kernel_tables(
+    heads: Heads, pairings: Sequence[str], settings: tuple[Hashable, ...], make: Callable[[], KernelTables]
+) -> KernelTables:
+    """The tables that `make` returns, made once of these heads with these settings: other lenses want them too."""
+    roles = roles_in(pairings)
+
+    def tensors() -> tuple[Tensor, ...]:
+        made = make()
+        return *(made.tables[pairing] for pairing in pairings), *(made.ranks[role] for role in roles)
+
+    # Results are made of these tables and belong to the user, so that everyone gets a copy.
+    kept = [each.clone() for each in heads.keep(("projection kernels", *pairings, *settings), tensors)]
+    tables, ranks = kept[: len(pairings)], kept[len(pairings) :]
+    return KernelTables(dict(zip(pairings, tables, strict=True)), dict(zip(roles, ranks, strict=True)))
 
 
 def _stacked(circuits: Circuits, roles: Sequence[Role]) -> tuple[dict[str, slice], Subspace]:

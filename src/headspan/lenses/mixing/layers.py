@@ -103,7 +103,10 @@ def checked(heads: Heads, length: int = 0) -> Heads:
 
 
 def applied(layer: Layer, x: Streams, betas: Float[Tensor, " beta"]) -> Streams:
-    """What every stream becomes; the first is replaced by what the layer writes, to the second it is added."""
+    """What every stream becomes; the first is replaced by what the layer writes, to the second it is added.
+
+    Streams that are still one and the same have a single `skip` and `beta`.
+    """
     u = x if layer.after or layer.norm is None else normed(layer.norm, x)
     q, k, v = (_projected(layer, role, u) for role in ("Q", "K", "V"))
     logits = layer.scale * betas[None, :, None, None, None, None] * (q @ _per_query(k, q).mT)
@@ -113,7 +116,7 @@ def applied(layer: Layer, x: Streams, betas: Float[Tensor, " beta"]) -> Streams:
         out = out + layer.biases["O"]
     if layer.write_norm is not None:
         out = normed(layer.write_norm, out)
-    result = torch.stack((out[0], x[1] + out[1]))
+    result = torch.stack((out[0], x[-1] + out[-1]))
     return normed(layer.norm, result) if layer.after and layer.norm is not None else result
 
 

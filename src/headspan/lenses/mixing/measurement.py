@@ -68,10 +68,12 @@ def _courses(
     heads: Heads, stream: Tensor, betas: Tensor, biases: bool, draws: int, seed: int
 ) -> Iterator[list[Numbers]]:
     """What is measured depth by depth: of the learned weights first, then of each draw of random ones."""
-    first = stream.to(heads.device, heads.dtype).expand(len(SKIPS), len(betas), *stream.shape)
+    # One stream for all settings until the first layer, which makes them differ.
+    first = stream.to(heads.device, heads.dtype)[None, None]
+    start = {name: number.expand(len(SKIPS), len(betas)) for name, number in _numbers(first).items()}
     generators = [torch.Generator().manual_seed(seed + 1 + draw) for draw in range(draws)]
     streams = [first] * (draws + 1)
-    found = [[_numbers(first)] for _ in streams]
+    found = [[start] for _ in streams]
     for layer in heads.layers:
         current_step(f"layer {layer}")
         own = read_layer(heads, layer, stream.shape[1], biases)
@@ -84,6 +86,7 @@ def _courses(
 
 def _numbers(streams: Float[Tensor, "skip beta sequence position d_model"]) -> Numbers:
     """Everything that is measured of streams at one depth."""
+    streams = streams.double()
     cosine = mean_cosine(streams)
     flat = [[_information(stream) for stream in row] for row in streams]
     return {

@@ -98,10 +98,12 @@ def layer_results(heads: Heads, plan: Plan, memory: int | str) -> dict[str, np.n
     per_layer, once = heads.block_bytes()
     # Weights get an eighth of the budget: their double-precision copies take more.
     for block in heads.blocks(min(budget, max(budget // 8, per_layer + once))):
+        noise = {role: block.noise(role) for role in ROLES}  # of all its layers at once
         for place, layer in enumerate(block.layers):
-            _add_whole_matrices(found, plan, _matrices(heads, block, place, layer), budget // 8)
+            own = {role: each[place] for role, each in noise.items()}
+            _add_whole_matrices(found, plan, _matrices(heads, block, place, layer, own), budget // 8)
             for role in ROLES:
-                _add_heads(found, plan, role, _in_stream(block, role, place), block.noise(role)[place])
+                _add_heads(found, plan, role, _in_stream(block, role, place), own[role])
         del block  # before the next is read
     return found.stacked()
 
@@ -111,14 +113,16 @@ def _in_stream(block: HeadBlock, role: Role, place: int) -> Float[Tensor, "head 
     return W.mT if role == "O" else W
 
 
-def _matrices(heads: Heads, block: HeadBlock, place: int, layer: int) -> Iterator[tuple[Float[Tensor, "d n"], float]]:
+def _matrices(
+    heads: Heads, block: HeadBlock, place: int, layer: int, noise: Mapping[Role, Float[Tensor, " _"]]
+) -> Iterator[tuple[Float[Tensor, "d n"], float]]:
     """The whole matrices of one layer in the order of `matrix_names`, with directions of the stream as rows.
 
-    Each with the error that storing left in an entry, over the rms of the entries.
+    Each with the error that storing left in an entry, over the rms of the entries; `noise` is that of every head.
     """
     for role in ROLES:
         W = _in_stream(block, role, place).movedim(1, 0).flatten(1)
-        error = block.noise(role)[place].double().square().mean().sqrt()
+        error = noise[role].double().square().mean().sqrt()
         yield W, float(torch.nan_to_num(error / W.double().square().mean().sqrt(), nan=0.0))
     if len(matrix_names(heads)) > len(ROLES):
         for name, W in zip(matrix_names(heads)[len(ROLES) :], heads.mlp_matrices(layer), strict=True):

@@ -1,9 +1,9 @@
 """Heads against heads: distances of attention spaces within and across layers, diversity, clusters and maps.
 
 1. One pass over blocks of layers collects, for each head, the angles of R_Q and R_K, ranks, how near the own key space
-   is among those of the layer, the logit changes, and the distances within the layer. Attention spaces are kept if
-   heads of different layers are to be compared (`spaces.KeptSpaces`).
-2. Distances across layers are taken from the kept spaces, range against range.
+   is among those of the layer, the logit changes, and the distances within the layer. If heads of different layers are
+   to be compared, attention spaces are kept instead (`spaces.KeptSpaces`).
+2. Distances of all pairs are taken from the kept spaces, range against range; those within layers are among them.
 3. Each distance gets its mean and z-score under the null. Two query heads of a grouped model that read one kv head
    share its key space exactly, whatever their queries are, so for them only the rest is random.
 """
@@ -49,20 +49,21 @@ class LayerArrays:
 def layer_arrays(
     heads: Heads, choice: SpaceChoice, distance: str, kept: KeptSpaces | None, memory: int | str, seed: int
 ) -> LayerArrays:
-    """The pass over all layers; attention spaces go to `kept`."""
+    """The pass over all layers; attention spaces go to `kept`, or their distances within layers are taken at once."""
     found, generator = LayerArrays(), torch.Generator().manual_seed(seed)
     for block in space_blocks(heads, choice, memory):
         for place in range(len(block.layers)):
-            _add_layer(found, heads, block.layer(place), distance, memory_bytes(memory) // 4, generator)
+            _add_layer(found, heads, block.layer(place), generator)
+            if kept is None:
+                own = block.attention[place]
+                found.add("layer_distance", distance_table(own, distance, memory_bytes(memory) // 4)[None])
         if kept is not None:
             kept.add(block.attention.reshape(-1))
         del block  # before the next is made
     return found
 
 
-def _add_layer(
-    found: LayerArrays, heads: Heads, spaces: BlockSpaces, distance: str, scratch: int, generator: torch.Generator
-) -> None:
+def _add_layer(found: LayerArrays, heads: Heads, spaces: BlockSpaces, generator: torch.Generator) -> None:
     key = expanded(heads, spaces.key)
     found.add("theta", principal_angles(spaces.query, key).cpu().double().numpy())
     found.add("rank_Q", spaces.query.rank.cpu().numpy())
@@ -73,7 +74,6 @@ def _add_layer(
     mean, place = _own_key(heads, spaces)
     found.add("projection_kernel_others", mean[None])
     found.add("own_key_place", place[None])
-    found.add("layer_distance", distance_table(spaces.attention[0], distance, scratch)[None])
 
 
 def _own_key(heads: Heads, spaces: BlockSpaces) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, " head"]]:
@@ -108,6 +108,13 @@ def distances_across(kept: KeptSpaces, distance: str, memory: int | str) -> Floa
             table[own, other] = cross_distances(S, kept.members(first, first + step), distance, scratch)
             table[other, own] = table[own, other].T
     return table
+
+
+def add_layer_distances(found: LayerArrays, table: Float[np.ndarray, "n n"], n_heads: int) -> None:
+    """The distances within layers, out of those of all heads."""
+    for start in range(0, len(table), n_heads):
+        own = slice(start, start + n_heads)
+        found.add("layer_distance", table[own, own][None])
 
 
 def pair_null(

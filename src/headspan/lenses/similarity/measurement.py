@@ -22,6 +22,7 @@ from headspan.lenses.similarity.layers import (
     LayerArrays,
     Variables,
     across_variables,
+    add_layer_distances,
     closest_pairs,
     distances_across,
     layer_arrays,
@@ -73,6 +74,8 @@ def measure(
         found = layer_arrays(heads, choice, distance, kept, memory, seed)
         table = None if kept is None else distances_across(kept, distance, memory)
         scratch = 0 if kept is None else kept.scratch_bytes
+    if table is not None:
+        add_layer_distances(found, table, heads.n_heads)
     variables = _head_variables(heads, choice, found, seed)
     whole = None if table is None else whole_null(heads, choice, distance, found, seed)
     variables |= layer_variables(heads, choice, distance, found, whole, seed)

@@ -9,7 +9,7 @@ r"""How the energy of a matrix lies in the stream, and how much of it is in a su
 
    Two matrices have tr(A C) / (tr A tr C), 1/d under a random rotation. Both are inner products of d x d matrices.
 3. All forms are kept in slabs of rows, in memory or in a scratch file. Of a block of heads, the same rows of their
-   projectors are formed and multiplied with all forms at once: 2 d^2 (p + matrices) operations a head, and neither a
+   projectors are formed and multiplied with all forms at once: d^2 (p + matrices) operations a head, and neither a
    whole projector nor all forms need be in memory.
 """
 
@@ -37,6 +37,8 @@ HEIGHT = 32
 """Rows of a slab where memory allows."""
 BLOCK = 2**27
 """Bytes of weights read at a time where memory allows: larger blocks are no quicker."""
+TILE = 2**23
+"""Bytes of projectors' rows formed at a time: they are still in the processor's cache when they are multiplied."""
 
 
 @dataclass(frozen=True)
@@ -193,16 +195,21 @@ def _head_shares(
 
 
 def _traces(spaces: Subspace, forms: Slabs, used: list[int]) -> Array:
-    """tr(U U^T C) for every subspace and every form used; NaN for a subspace without dimensions."""
+    """tr(U U^T C) for every subspace and every form used; NaN for a subspace without dimensions.
+
+    Both matrices are symmetric: what lies left of a slab's diagonal square repeats what lies right of it.
+    """
     U, height = spaces.basis, forms.height
     table = torch.zeros(len(U), len(used), dtype=U.dtype, device=U.device)
-    step = max(1, BLOCK // (height * U.shape[1] * U.dtype.itemsize))
+    step = max(1, TILE // (height * U.shape[1] * U.dtype.itemsize))
     for number in range(slab_count(forms) if used else 0):
-        form = forms.slab(number)[used].flatten(1)
+        first, after = number * height, (number + 1) * height
+        form = forms.slab(number)[used][..., first:]  # a copy
+        form[..., height:] *= 2
         for start in range(0, len(U), step):
             some = U[start : start + step]
-            rows = some[:, number * height : (number + 1) * height] @ some.mT
-            table[start : start + step].addmm_(rows.flatten(1), form.mT)
+            rows = some[:, first:after] @ some[:, first:].mT
+            table[start : start + step].addmm_(rows.flatten(1), form.flatten(1).mT)
     return _array(torch.where((spaces.rank > 0)[:, None], table, torch.nan))
 
 

@@ -58,7 +58,10 @@
     if (known) component.state?.follow(rest);
   }
   window.addEventListener("popstate", show);
-  window.addEventListener("beforeprint", () => globalThis.headspan?.figures.print());
+  window.addEventListener("beforeprint", () => {
+    globalThis.headspan?.figures.print();
+    globalThis.headspan?.maps?.print();
+  });
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.(".stacks a");
     if (!link) return;

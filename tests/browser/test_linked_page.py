@@ -159,7 +159,7 @@ def test_the_card_says_what_a_head_seems_to_be_and_shows_its_attention(page: Wat
     find(page, "L0H3")
     words = page.locator(".card .sentence").inner_text()
     assert "L0H3 is labeled previous token; it writes most to the keys of L1H6" in words
-    assert "attends mostly to the token before" in words
+    assert "attends mostly to the previous token" in words
     tokens = page.locator(".card .tokens span")
     tokens.nth(20).hover()
     assert tokens.nth(20).get_attribute("class") == "asking"

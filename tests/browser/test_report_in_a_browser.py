@@ -62,7 +62,8 @@ FOLDED_AND_DRAWN = """headspan.figures.all.filter((figure) => !figure.checkVisib
 
 
 READ = """async () => { const {kinds} = await headspan.home.plotly();
-  return [kinds.length, ['bar', 'heatmap', 'scatter3d', 'sankey'].filter((kind) => Plotly.PlotSchema.get().traces[kind])]; }"""
+  const {traces} = Plotly.PlotSchema.get();
+  return [kinds.length, ['bar', 'heatmap', 'scatter3d', 'sankey'].filter((kind) => traces[kind])]; }"""
 
 
 def test_of_the_drawing_library_only_the_kinds_of_traces_in_use_are_read(whole: Watched) -> None:

@@ -4,7 +4,7 @@
   a node to its card and diagram; from a filter to the diagram; the longest task while scrolling, at once after opening
   and with figures drawn ahead.
 - A page of 1,024 heads with 2,000 edges drawn: size, and the longest task of a click and of filters.
-- Processor time of `headspan report` on GPT-2's attention, unless its page is given (`python -m benchmarks.explorer FILE`).
+- Processor time of `headspan report` on GPT-2's attention, unless its page is given as the argument.
 
 Pages are opened several times. Times on the clock end with the frame after the change and grow with whatever else the
 machine does, so the load is printed. Work is processor time of the main thread; a task is what the browser does without

@@ -20,7 +20,8 @@ from tests.browser.chromium import Watched, opened
 from tests.browser.synthetic_page import write_page
 from tests.browser.synthetic_results import random_detection
 
-ARROWS = """() => [...document.querySelectorAll(document.querySelector('.edges[opacity="1"]') ? '.edge' : '.own .edge')]
+ARROWS = """() => [...document.querySelectorAll(document.querySelector('.edges').getAttribute('opacity') === '1'
+    ? '.edge' : '.own .edge')]
   .map((edge) => { const [src, dst, pairing] = edge.dataset.edge.split('-'); return {src, dst, pairing}; })"""
 POINT = """([id, label]) => {
   const plot = document.querySelector(`#${id} .plot`);

@@ -103,7 +103,7 @@ def test_sets_are_read_from_a_csv_file(page: Watched, tmp_path: Path) -> None:
     file.write_text('head,set\nL0H2,"mine"\n1.5,mine\nL9H9,mine\nL1H1,yours\n', encoding="utf-8")
     page.locator("summary", has_text="Sets").click()
     page.set_input_files("[aria-label='CSV file of sets']", file)
-    page.wait_for_function("location.hash.includes('set=')")
+    page.wait_for_function("() => location.hash.includes('set=')")
     assert page.evaluate("headspan.state.get().sets") == {"mine": ["L0H2", "L1H5"], "yours": ["L1H1"]}
     colors = page.evaluate("""() => ['L0H2', 'L1H5', 'L1H1'].map((head) =>
       getComputedStyle(document.querySelector(`.node[data-head=${head}] rect`)).stroke)""")

@@ -20,7 +20,8 @@ from tests.browser.chromium import Watched, opened
 from tests.browser.synthetic_page import write_page
 from tests.browser.synthetic_results import random_detection
 
-ARROWS = """() => [...document.querySelectorAll('.edge')].filter((edge) => Number(edge.getAttribute('opacity')) > 0.12)
+ARROWS = """() => [...document.querySelectorAll(document.querySelector('.edges').getAttribute('opacity') === '1'
+    ? '.edge' : '.own .edge')]
   .map((edge) => { const [src, dst, pairing] = edge.dataset.edge.split('-'); return {src, dst, pairing}; })"""
 POINT = """([id, label]) => {
   const plot = document.querySelector(`#${id} .plot`);
@@ -159,7 +160,7 @@ def test_the_card_says_what_a_head_seems_to_be_and_shows_its_attention(page: Wat
     find(page, "L0H3")
     words = page.locator(".card .sentence").inner_text()
     assert "L0H3 is labeled previous token; it writes most to the keys of L1H6" in words
-    assert "attends mostly to the token before" in words
+    assert "attends mostly to the previous token" in words
     tokens = page.locator(".card .tokens span")
     tokens.nth(20).hover()
     assert tokens.nth(20).get_attribute("class") == "asking"

@@ -61,6 +61,25 @@ FOLDED_AND_DRAWN = """headspan.figures.all.filter((figure) => !figure.checkVisib
   && headspan.figures.box(figure).dataset.drawn === 'yes').length"""
 
 
+READ = """async () => { const {kinds} = await headspan.home.plotly();
+  const {traces} = Plotly.PlotSchema.get();
+  return [kinds.length, ['bar', 'heatmap', 'scatter3d', 'sankey'].filter((kind) => traces[kind])]; }"""
+
+
+def test_of_the_drawing_library_only_the_kinds_of_traces_in_use_are_read(whole: Watched) -> None:
+    known, read = whole.evaluate(READ)
+    assert known > 30
+    assert read == ["bar", "heatmap"]
+
+
+def test_a_drawing_library_of_another_shape_is_run_as_it_is(whole: Watched) -> None:
+    source = "globalThis.shape = 'other'"
+    assert (
+        whole.evaluate("async (source) => { await headspanLibrary(source, ['bar']); return globalThis.shape; }", source)
+        == "other"
+    )
+
+
 def test_figures_are_drawn_when_they_come_near_or_are_not_folded(browser: Browser, demo_report: Path) -> None:
     with opened(browser, demo_report) as page:
         page.settle()
@@ -144,10 +163,13 @@ def test_complaints_and_requests_would_be_seen(browser: Browser, tmp_path: Path)
         assert "error: late" in page.complaints
 
 
-def test_half_a_page_still_says_what_was_found(browser: Browser, demo_report: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "cut", ['id="payload"', 'id="archive-core"', 'id="archive-figures"', 'id="plotly"', "let headspanCount"]
+)
+def test_half_a_page_still_says_what_was_found(browser: Browser, demo_report: Path, tmp_path: Path, cut: str) -> None:
     html = demo_report.read_text(encoding="utf-8")
     half = tmp_path / "half.html"
-    half.write_text(html[: html.index('id="archive-core"') + 500], encoding="utf-8")
+    half.write_text(html[: html.index(cut) + 500], encoding="utf-8")
     with opened(browser, half) as page:
         assert page.locator("h1").inner_text() == "demo"
         assert page.locator("#findings li").count() >= 3

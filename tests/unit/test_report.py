@@ -65,7 +65,7 @@ def running_scripts(html: str) -> list[str]:
     return [found.text.strip() for found in scripts(html) if found.attributes.get("type") not in DATA]
 
 
-OURS = [(component_source() + asset("page_home.js")).strip(), asset("theme.js").strip()]
+OURS = [(component_source() + asset("library.js") + asset("page_home.js")).strip(), asset("theme.js").strip()]
 
 
 def test_plotly_comes_from_the_installed_package_and_stands_once_packed(demo_html: str) -> None:
@@ -77,7 +77,7 @@ def test_plotly_comes_from_the_installed_package_and_stands_once_packed(demo_htm
 def test_every_script_of_the_component_is_used_and_none_holds_a_handler_in_markup(demo_html: str) -> None:
     folder = resources.files("headspan.explorer").joinpath("assets")
     own = {file.name for file in folder.iterdir() if file.name.endswith(".js")}
-    assert own == {*FILES, "page_home.js", "notebook_home.js", "theme.js", "start_figures.js"}
+    assert own == {*FILES, "library.js", "page_home.js", "notebook_home.js", "theme.js", "start_figures.js"}
     assert not any(name.startswith("on") for found in page_elements(demo_html) for name in found.attributes)
     assert not any("innerHTML" in asset(name) for name in own)
 
@@ -207,11 +207,18 @@ def test_a_finding_shows_its_numbers_and_its_reference() -> None:
 
 def test_text_in_a_figure_cannot_leave_its_data() -> None:
     figure = go.Figure(go.Scatter(x=[1], y=[2], text=[HOSTILE], name=HOSTILE), layout={"title": {"text": HOSTILE}})
-    (block,) = figure_blocks({HOSTILE: figure})
+    (block,) = figure_blocks({f"{HOSTILE} of it": figure})
     elements = page_elements(str(block))
     assert [found.tag for found in elements] == ["figure", "div", "h4", "p", "div", "div", "script"]
     assert json.loads(elements[-1].text)[""]["data"][0]["text"] == [HOSTILE]
-    assert elements[2].text == elements[3].text == HOSTILE
+    assert (elements[2].text, elements[3].text) == (f"{HOSTILE} of it", HOSTILE)
+
+
+def test_a_title_that_only_repeats_the_name_is_not_told_twice() -> None:
+    figure = go.Figure(layout={"title": {"text": "Mean cosine by depth"}})
+    (repeated,) = figure_blocks({"Mean cosine by depth": figure})
+    (other,) = figure_blocks({"Mean cosine": figure})
+    assert (str(repeated).count("<p"), str(other).count("<p")) == (0, 1)
 
 
 def test_a_figure_follows_the_page_in_width_and_colour() -> None:

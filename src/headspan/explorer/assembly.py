@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 from headspan.checkpoint import summary
 from headspan.explorer.chapters import Chapter, chapter_section
 from headspan.explorer.figure_block import figure_id
-from headspan.explorer.findings_section import findings_list, skipped_line, top_findings
+from headspan.explorer.findings_section import findings_list, significant_findings, skipped_line, top_findings
 from headspan.explorer.html import Markup
 from headspan.explorer.methods import methods_section
 from headspan.explorer.model_section import facts_block, facts_line, model_name
@@ -159,8 +159,9 @@ def report_view(
     data = PageData(front.grid, results, names_by_head(front.classes), tables, front.title)
     record = payload(data, store, later)
     found = [finding for each in extra for finding in each.findings]
-    top = top_findings(found + [finding for result in results.values() for finding in result.findings])
-    chapters = _chapters(parts, figures, top, shown, start)
+    found += [finding for result in results.values() for finding in result.findings]
+    top = top_findings(found)
+    chapters = _chapters(parts, figures, top, shown, start, significant_findings(found))
     pairs = record["pairs"]
     command = "" if pairs is None or pairs["whole"] else pairs_command(pairs["lens"], front.source or front.title)
     skipped = skipped_line(reasons, f"{start}methods")
@@ -236,12 +237,13 @@ def _chapters(
     told: Sequence[Finding],
     classes: HeadClasses | None,
     start: str,
+    significant: Sequence[Finding],
 ) -> list[Chapter]:
     """Parts by the chapter that their lens names, in the order of the lenses."""
     by_title: dict[str, list[LensPart]] = {}
     for part in parts:
         by_title.setdefault(part.lens.chapter, []).append(part)
-    return [Chapter(title, own, figures, told, classes, start) for title, own in by_title.items()]
+    return [Chapter(title, own, figures, told, classes, start, significant) for title, own in by_title.items()]
 
 
 def _place(finding: Finding, figures: Figures, parts: Sequence[LensPart], start: str) -> tuple[str, str]:

@@ -34,6 +34,8 @@ class Chapter:
     classes: HeadClasses | None
     start: str
     """What identifiers begin with."""
+    significant: Sequence[Finding] = ()
+    """Findings of the page that are significant; the first one of a lens that is not at the top leads its part."""
 
     @property
     def identifier(self) -> str:
@@ -60,12 +62,16 @@ class Chapter:
 
 
 def chapter_section(chapter: Chapter, store: Store, behind: Mapping[str, Mapping[str, str]]) -> Markup:
-    """The chapter as a section: the first figure of its lenses, then one fold for each lens."""
+    """The chapter as a section: the first figure of its lenses, then one fold for each lens.
+
+    Where that lens has maps of heads, they are what is shown, and all its figures unfold.
+    """
     shown = next((part.lens.name for part in chapter.parts if chapter.drawn(part)), None)
+    mapped = {part.lens.name for part in chapter.parts if part.result is not None and _has_maps(part.result)}
     blocks = []
     for part in chapter.parts:
         figures = _lens_figures(chapter, part, store, behind)
-        first, rest = (figures[:1], figures[1:]) if part.lens.name == shown else ([], figures)
+        first, rest = (figures[:1], figures[1:]) if part.lens.name == shown not in mapped else ([], figures)
         blocks.append(_lens_block(chapter, part, first, rest))
     return element("section", element("h2", chapter.title), *blocks, id_=chapter.identifier, class_="chapter")
 
@@ -77,20 +83,35 @@ def _lens_block(chapter: Chapter, part: LensPart, first: Sequence[Markup], rest:
     if result is None:
         children.append(element("p", f"Not computed: {part.problem}."))
         return element("section", *children, id_=f"{chapter.start}{lens.name}", class_="lens")
-    found = [finding for finding in result.findings if not any(finding is one for one in chapter.told)]
-    if any(True for _ in card_maps({lens.name: result})):
+    found = [finding for finding in result.findings if not _among(finding, chapter.told)]
+    leading = max((one for one in found if _among(one, chapter.significant)), key=lambda one: one.weight, default=None)
+    if leading is not None:
+        found.remove(leading)
+        children.append(finding_block(leading))
+    if _has_maps(result):
         children.append(element("div", data_maps=lens.name))
     children += first
     notes = [_classes_note(chapter.classes)] if chapter.classes is not None and _scores_pairs(result) else []
     inside = [*map(finding_block, found), *notes, *rest]
     if inside:
-        children.append(folded(_fold_title(len(found), len(rest)), *inside, class_="more"))
+        counts = [(len(found), leading is not None, "finding"), (len(rest), bool(first), "figure")]
+        children.append(folded(_fold_title(counts), *inside, class_="more"))
     return element("section", *children, id_=f"{chapter.start}{lens.name}", class_="lens")
 
 
-def _fold_title(n_findings: int, n_figures: int) -> str:
-    counts = [(n_findings, "finding"), (n_figures, "figure")]
-    told = [f"{count} more {name}{'s' if count > 1 else ''}" for count, name in counts if count]
+def _among(finding: Finding, others: Sequence[Finding]) -> bool:
+    return any(finding is one for one in others)
+
+
+def _has_maps(result: Result) -> bool:
+    return any(True for _ in card_maps({result.lens.name: result}))
+
+
+def _fold_title(counts: Sequence[tuple[int, bool, str]]) -> str:
+    """What unfolds: how many of each kind, and whether one of the kind is shown already."""
+    told = [
+        f"{count} {'more ' if shown else ''}{name}{'s' if count > 1 else ''}" for count, shown, name in counts if count
+    ]
     return f"Show {' and '.join(told)}" if told else "Show notes"
 
 

@@ -61,14 +61,15 @@ def component_source(files: tuple[str, ...] = FILES) -> str:
 def page_scripts() -> list[Markup]:
     """What a page about heads has at its end."""
     return [
-        element("script", Markup(component_source() + asset("page_home.js"))),
+        element("script", Markup(component_source() + asset("library.js") + asset("page_home.js"))),
         element("script", Markup(asset("theme.js"))),
     ]
 
 
 def figure_scripts() -> list[Markup]:
     """What a page with figures alone has at its end."""
-    return [element("script", Markup(component_source((*FIGURES, "start_figures.js")) + asset("page_home.js")))]
+    scripts = (component_source((*FIGURES, "start_figures.js")), asset("library.js"), asset("page_home.js"))
+    return [element("script", Markup("".join(scripts)))]
 
 
 def notebook_style() -> str:

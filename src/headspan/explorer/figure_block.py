@@ -86,7 +86,7 @@ def _block(
     width = LEAST_WIDTHS.get(_columns(first), WIDEST)
     plot = element("div", class_="plot", role="img", aria_label=name, style=f"height: {height}; min-width: {width}")
     specs = {metric: _spec(figure, store) for metric, figure in figures.items()}
-    captions = [_caption(figure, metric, metric != next(iter(figures))) for metric, figure in figures.items()]
+    captions = [_caption(name, figure, metric, metric != next(iter(figures))) for metric, figure in figures.items()]
     words = {"type_": "button", "aria_label": f"Save the data of {name} as CSV"}
     # Without a table of its own a figure is saved as what it draws; without a store the page has no script for that.
     button = [] if store is None else [element("button", "CSV", **words, **({"data_csv": table} if table else {}))]
@@ -101,10 +101,15 @@ def _block(
     )
 
 
-def _caption(figure: go.Figure, metric: str, hidden: bool) -> Markup | None:
-    """A figure's title as text; of a figure for several scores the page shows that of the score looked at."""
+def _caption(name: str, figure: go.Figure, metric: str, hidden: bool) -> Markup | None:
+    """A figure's title as text, unless it only repeats the name.
+
+    Of a figure for several scores the page shows that of the score looked at.
+    """
     own = {"data_metric": metric} if metric else {}
     title = _title(figure)
+    if title == name:
+        return None
     return element("p", _rich(title), class_="caption", **own, **({"hidden": ""} if hidden else {})) if title else None
 
 

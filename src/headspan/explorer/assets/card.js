@@ -68,7 +68,7 @@ headspan.card = (() => {
       6, headspan.pairs.between(label, other));
     const line = (edge) => make("p", {}, make("span", {class: `pairing ${edge.pairing}`}, edge.pairing),
       ` ${edge.src} → ${edge.dst}: ${number(edge.score, 4)}${edge.tier && ` (${edge.tier})`}. `,
-      make("span", {class: "quiet"}, edge.nulls.map(headspan.words.against).join("; ") + "."));
+      make("span", {class: "quiet"}, headspan.words.upper(edge.nulls.map(headspan.words.against).join("; ")) + "."));
     return make("section", {class: "pair", "data-pair-of": `${label}-${other}`}, make("h3", {}, "With ", headLink(other)),
       found.length ? found.map(line) : make("p", {class: "quiet"}, "This pair is not among those the page carries."),
       ...found.flatMap((edge) => pairTexts(`${edge.src}-${edge.dst}-${edge.pairing}`)),
@@ -109,11 +109,14 @@ headspan.card = (() => {
     return part(about.title, headspan.sparks.plot(`${about.title} of ${label}`, lines, about), headspan.sparks.key(lines));
   }
 
+  /* Spaces inside a token as marks, many of them as a count. */
+  const visible = (token) => token.replace(/ +/g, ({length}) => (length > 3 ? `␣×${length}` : "␣".repeat(length)));
+
   function texts(label) {
     return (record.texts ?? []).map((about) => {
       const lines = about.of[label] ?? [];
       return lines.length ? part(about.title, lines.map((line) => make("p", {class: "token-line"},
-        line.name ? make("span", {class: "quiet"}, `${line.name} `) : "", line.tokens.map((token) => make("code", {}, token))))) : null;
+        make("span", {class: "quiet"}, line.name ?? ""), make("span", {}, line.tokens.map((token) => make("code", {}, visible(token))))))) : null;
     });
   }
 

@@ -3,7 +3,7 @@
    node's box, else the nearest edge within a few pixels. */
 headspan.diagram = (() => {
   const {make, svg} = headspan.dom;
-  const NEAR = 6, FAINT = 0.1;
+  const NEAR = 6, FAINT = 0.16;
   /* Width and opacity by tier, weakest and strongest; the score decides within. */
   const LINES = {"": [[1.2, 3.5], [0.5, 0.9]], strong: [[2.4, 4.2], [0.85, 0.95]], "stands out": [[1, 1.7], [0.45, 0.65]],
     background: [[0.8, 1], [0.2, 0.28]]};
@@ -28,27 +28,29 @@ headspan.diagram = (() => {
   }
 
   function build(box, title) {
-    const edgeLayer = svg("g", {class: "edges"}), nodeLayer = svg("g", {class: "nodes"}), axis = svg("g", {class: "axis"});
+    const edgeLayer = svg("g", {class: "edges"}), ownLayer = svg("g", {class: "edges own"}), nodeLayer = svg("g", {class: "nodes"});
+    const axis = svg("g", {class: "axis"});
     const ties = svg("path", {class: "ties"});
     const picture = svg("svg", {class: "wires", role: "group", "aria-label": title, tabindex: "0",
-      "aria-description": "Arrow keys go from head to head, Enter goes to the card"}, axis, ties, edgeLayer, nodeLayer);
+      "aria-description": "Arrow keys go from head to head, Enter goes to the card"}, axis, ties, edgeLayer, ownLayer, nodeLayer);
     const tip = make("div", {class: "tip", role: "status", hidden: true});
     box.replaceChildren(picture, tip);
     const curves = new WeakMap(), paths = new WeakMap(), shapes = new Map();
     let listed = null, laid = "";
     let drawn = {nodes: new Map(), edges: [], key: ""}, metric = null, hovered = null;
 
-    /* Many lines are drawn thinner and paler, so that the strong ones can be followed. */
-    function lineOf(edge, low, high, own, view, crowd) {
+    /* Many lines are drawn thinner and paler, so that the strong ones can be followed; those of the chosen head in full. */
+    function lineOf(edge, low, high, own, crowd) {
       const strength = edge.words ? 0.5 : high > low ? (edge.score - low) / (high - low) : 1;
       // Where only a rotation is known as null, an edge is drawn lightly: anisotropy alone exceeds that.
       const [width, opacity] = LINES[edge.words && !edge.tier ? "background" : edge.tier].map(([least, most]) => least + strength * (most - least));
       if (own) return {width, opacity: Math.min(1, opacity + 0.2)};
-      return view.head ? {width, opacity: FAINT} : {width: width * (0.5 + crowd / 2), opacity: opacity * (edge.tier === "strong" ? 0.7 + 0.3 * crowd : crowd)};
+      return {width: width * (0.5 + crowd / 2), opacity: opacity * (edge.tier === "strong" ? 0.7 + 0.3 * crowd : crowd)};
     }
 
     /* An arrow's curve for the places that nodes have now; found once, whatever is chosen. */
-    function curveOf(edge, place, width) {
+    function curveOf(edge, width) {
+      const place = Math.max(0, headspan.pairs.pairings.indexOf(edge.pairing));
       const key = `${drawn.key} ${width.toFixed(1)}`;
       if (!curves.has(edge)) curves.set(edge, new Map());
       const own = curves.get(edge);
@@ -61,28 +63,48 @@ headspan.diagram = (() => {
 
     function drawEdges(view, list, path) {
       const crowd = Math.min(1, Math.max(0.35, (150 / Math.max(1, list.length)) ** 0.5));
-      const scores = list.filter((edge) => !edge.words).map((edge) => edge.score), low = Math.min(...scores), high = Math.max(...scores);
       const ends = view.head ? headspan.labels.ends(view.head) : [];
       const onPath = new Set(path.map((edge) => edge.row));
       const isOwn = (edge) => (onPath.size ? onPath.has(edge.row) : edge.src === view.head || ends.includes(edge.dst));
-      const looked = onPath.size ? {...view, head: view.head ?? "path"} : view;
-      const shown = list.filter((edge) => drawn.nodes.has(edge.src) && drawn.nodes.has(edge.dst))
-        .map((edge) => ({edge, own: isOwn(edge)}));
-      // Strong pairs in front of the others, and those of the chosen head in front of all.
-      const front = ({edge, own}) => 2 * own + (edge.tier === "strong");
-      shown.sort((a, b) => front(a) - front(b));
-      drawn.edges = shown.map(({edge, own}) => {
-        const {width, opacity} = lineOf(edge, low, high, own, looked, crowd);
-        const place = Math.max(0, headspan.pairs.pairings.indexOf(edge.pairing));
-        const curve = curveOf(edge, place, width);
-        const element = elementOf(edge);
-        change(element, {d: curve.d, "stroke-width": width.toFixed(2), opacity: opacity.toFixed(2)});
-        return {edge, own, points: curve.points, element, faint: opacity <= FAINT};
+      const focused = Boolean(view.head) || onPath.size > 0;
+      if (list !== listed || drawn.key !== placed) lay(list, crowd);
+      drawn.edges = shown.map(({edge, element, back}) => {
+        const own = focused && isOwn(edge);
+        return {edge, own, element, points: back.points, faint: focused && !own};
       });
-      // The same edges as before stay where they are, and those of the chosen head come to the front.
-      if (list !== listed || edgeLayer.childElementCount !== shown.length) edgeLayer.replaceChildren(...drawn.edges.map((each) => each.element));
-      else edgeLayer.append(...drawn.edges.filter((each) => each.own).map((each) => each.element));
-      listed = list;
+      focus(focused, crowd);
+    }
+
+    /* All edges as they are while nothing is chosen, strong ones in front. */
+    let shown = [], placed = "", front = [], low = 0, high = 0;
+    function lay(list, crowd) {
+      const scores = list.filter((edge) => !edge.words).map((edge) => edge.score);
+      [low, high] = [Math.min(...scores), Math.max(...scores)];
+      const known = list.filter((edge) => drawn.nodes.has(edge.src) && drawn.nodes.has(edge.dst));
+      shown = [...known.filter((edge) => edge.tier !== "strong"), ...known.filter((edge) => edge.tier === "strong")].map((edge, place) => {
+        const {width, opacity} = lineOf(edge, low, high, false, crowd), element = elementOf(edge), back = curveOf(edge, width);
+        change(element, {d: back.d, "stroke-width": width.toFixed(2), opacity: opacity.toFixed(2)});
+        return {edge, element, back, place, width, opacity};
+      });
+      edgeLayer.replaceChildren(...shown.map((each) => each.element));
+      ownLayer.replaceChildren();
+      [listed, placed, front] = [list, drawn.key, []];
+    }
+
+    /* The edges of what is chosen stand in a layer of their own; the others stay as they are, and their layer turns pale as a
+       whole: a thousand single changes would cost more than the rest of a click. */
+    function focus(focused, crowd) {
+      for (const {element, back, place, width, opacity} of front.reverse()) {
+        change(element, {d: back.d, "stroke-width": width.toFixed(2), opacity: opacity.toFixed(2)});
+        edgeLayer.insertBefore(element, shown[place + 1]?.element ?? null);
+      }
+      front = shown.filter((_, i) => drawn.edges[i].own);
+      for (const {edge, element} of front) {
+        const {width, opacity} = lineOf(edge, low, high, true, crowd);
+        change(element, {d: curveOf(edge, width).d, "stroke-width": width.toFixed(2), opacity: opacity.toFixed(2)});
+      }
+      ownLayer.append(...front.map((each) => each.element));
+      change(edgeLayer, {opacity: focused ? FAINT : 1});
     }
 
     function elementOf(edge) {
@@ -157,7 +179,7 @@ headspan.diagram = (() => {
         if (Math.abs(x - node.x) <= node.w / 2 + 1 && Math.abs(y - node.y) <= node.h / 2 + 1) return {node};
       let best = null, least = NEAR;
       for (const each of drawn.edges) {
-        const away = each.faint ? Infinity : distance([x, y], each.points);
+        const away = each.faint ? Infinity : distance([x, y], each.points());
         if (away < least) [best, least] = [each, away];
       }
       return best && {edge: best};
@@ -204,8 +226,7 @@ headspan.diagram = (() => {
     picture.addEventListener("pointerleave", hide);
     picture.addEventListener("click", clicked);
     const clear = () => {
-      edgeLayer.replaceChildren();
-      nodeLayer.replaceChildren();
+      for (const layer of [edgeLayer, ownLayer, nodeLayer]) layer.replaceChildren();
       [listed, drawn] = [null, {nodes: new Map(), edges: [], key: ""}];
     };
     return {show, clear, element: picture, drawn: () => drawn};

@@ -64,10 +64,12 @@ headspan.layout = (() => {
     const angle = Math.atan2(tip[1] - back[1], tip[0] - back[0]);
     const wing = (turn) => [tip[0] - long * Math.cos(angle + turn), tip[1] - long * Math.sin(angle + turn)];
     const text = (point) => `${point[0].toFixed(1)} ${point[1].toFixed(1)}`;
+    // Points along it are found when the pointer first asks.
+    let along = null;
     // The bent line as far as the tip is a quadratic curve of its own.
     const control = [from.x + (middle[0] - from.x) * high, from.y + (middle[1] - from.y) * high];
     return {d: `M${text([from.x, from.y])}Q${text(control)} ${text(tip)}M${text(wing(0.42))}L${text(tip)}L${text(wing(-0.42))}`,
-      points: Array.from({length: 13}, (_, i) => at((high * i) / 12))};
+      points: () => (along ??= Array.from({length: 13}, (_, i) => at((high * i) / 12)))};
   }
 
   return {places, arrow};

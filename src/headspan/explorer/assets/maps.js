@@ -114,7 +114,12 @@ headspan.maps = (() => {
         for (let head = 0; head < heads; head++)
           canvas.getContext("2d").putImageData(pixels(of(map, `L${layer}H${head}`).values.slice(0, size).map((line) => line.slice(0, size)), shades), head * (size + gap), 0);
       };
-      return make("div", {class: "map-line"}, make("span", {}, `L${layer}`), canvas);
+      const ring = make("div", {class: "shade", hidden: true});
+      canvas.mark = (head) => {
+        ring.hidden = head === null;
+        Object.assign(ring.style, {left: `${(100 * head * (size + gap)) / canvas.width}%`, width: `${(100 * size) / canvas.width}%`, top: 0, height: "100%"});
+      };
+      return make("div", {class: "map-line", "data-layer": layer}, make("span", {}, `L${layer}`), make("div", {class: "map-row"}, canvas, ring));
     }).filter(Boolean);
     const seen = new IntersectionObserver((entries) => {
       for (const {target, isIntersecting} of entries) if (isIntersecting && !target.dataset.painted) {
@@ -123,9 +128,14 @@ headspan.maps = (() => {
       }
     });
     for (const line of lines) seen.observe(line.querySelector("canvas"));
-    const show = (label) => big.replaceChildren(...(of(map, label) ? [make("h4", {}, headLink(label)), large(map, label)] : []));
+    const show = (label) => {
+      const {layer, head, kind} = headspan.labels.read(label);
+      for (const line of lines) line.querySelector("canvas").mark(kind === "head" && Number(line.dataset.layer) === layer ? head : null);
+      big.replaceChildren(...(of(map, label) ? [make("h4", {}, headLink(label)), large(map, label)] : []));
+    };
     const repaint = () => lines.forEach((line) => { if (line.querySelector("canvas").dataset.painted) line.querySelector("canvas").paint(); });
-    return {element: make("div", {class: "map-grid"}, make("div", {}, lines), big), show, repaint};
+    const paintAll = () => lines.forEach((line) => line.querySelector("canvas").paint());
+    return {element: make("div", {class: "map-grid"}, make("div", {style: {"--maps": heads}}, lines), big), show, repaint, paintAll};
   }
 
   let grids = [];
@@ -145,5 +155,7 @@ headspan.maps = (() => {
   };
   const recolor = () => { for (const each of grids) each.repaint(); changed(); };
 
-  return {all, large, start, show, changed, recolor, of};
+  const print = () => { for (const each of grids) each.paintAll(); };
+
+  return {all, large, start, show, changed, recolor, print, of};
 })();

@@ -12,12 +12,10 @@
   }
   const once = (key, make) => unpacked.get(key) ?? unpacked.set(key, make()).get(key);
 
-  const plotly = () => once("plotly", async () => {
-    const script = document.createElement("script");
-    script.textContent = new TextDecoder().decode(await bytes("plotly"));
-    document.head.append(script);
-    return globalThis.Plotly;
-  });
+  /* Kinds of traces that the figures of the page have. */
+  const kinds = () => [...document.querySelectorAll("script.spec")].flatMap((each) => Object.values(JSON.parse(each.textContent)))
+    .flatMap((figure) => figure.data.map((trace) => trace.type ?? "scatter"));
+  const plotly = () => once("plotly", async () => headspanLibrary(new TextDecoder().decode(await bytes("plotly")), kinds()));
 
   function home(root) {
     const prefix = root.dataset.stack ?? "";
@@ -60,7 +58,10 @@
     if (known) component.state?.follow(rest);
   }
   window.addEventListener("popstate", show);
-  window.addEventListener("beforeprint", () => globalThis.headspan?.figures.print());
+  window.addEventListener("beforeprint", () => {
+    globalThis.headspan?.figures.print();
+    globalThis.headspan?.maps?.print();
+  });
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.(".stacks a");
     if (!link) return;

@@ -15,12 +15,15 @@ headspan.sets = (() => {
     return COLORS[(place >= 0 ? place : given.size + Object.keys(view.sets).indexOf(name)) % COLORS.length];
   };
 
-  /* Names of the sets that a head is in; the first gives its color. */
+  /* Names of the sets that a head is in; the first gives its color. A set of most heads says least about one of them, so it
+     comes last. */
   const members = new WeakMap();
   function of(label, view = headspan.state.get()) {
     if (!members.has(view.sets)) {
       const found = new Map();
-      for (const [name, heads] of all(view)) for (const head of heads) found.set(head, [...(found.get(head) ?? []), name]);
+      const common = ([name, heads]) => !(name in view.sets) && heads.length > headspan.labels.all.length / 2;
+      for (const [name, heads] of [...all(view)].sort((a, b) => common(a) - common(b)))
+        for (const head of heads) found.set(head, [...(found.get(head) ?? []), name]);
       members.set(view.sets, found);
     }
     return members.get(view.sets).get(label) ?? [];

@@ -139,7 +139,7 @@ headspan.wiring = (() => {
     const roles = {Q: "queries", K: "keys", V: "values"};
     const used = [...headspan.sets.all(view)];
     legend.replaceChildren(
-      ...view.pairings.map((name) => make("span", {}, make("i", {class: `line ${name}`}), `${name}: to the ${roles[name[1]] ?? name} of`)),
+      ...view.pairings.map((name) => make("span", {}, make("i", {class: `line ${name}`}), `${name}: output to ${roles[name[1]] ?? name}`)),
       ...used.slice(0, 10).map(([name]) => make("span", {class: "set-name"}, make("i", {style: {background: headspan.sets.color(name, view)}}), name)));
   }
 

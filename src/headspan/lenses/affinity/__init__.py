@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LENS = Lens(
     name="affinity",
     title="Which heads can talk to which",
-    summary="how much of what one head writes another can read, beside what is expected",
+    summary="how much of what one head writes another can read, compared with its null",
     package=__name__,
     chapter="Wiring",
     order=20,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headspan.result import Result
 
 COMMAND = Command(
-    help="Score every pair of heads that can compose, beside what is expected.",
+    help="Score every pair of heads that can compose, compared with its null.",
     options={
         "metrics": Option("projection_kernel (pk), composition_score (cs) or both.", names=("--metrics", "--metric")),
         "null": Option(

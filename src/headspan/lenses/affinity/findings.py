@@ -29,11 +29,11 @@ ALGORITHMS = {
     "sketch": ", sketched and then verified",
 }
 IN_WORDS = {
-    TWO_WAY: "of these heads and layers",
-    REVERSE: "of pairs in reverse order, equally many layers apart",
-    HAAR: "of random subspaces",
+    TWO_WAY: "for these heads and layers",
+    REVERSE: "from pairs in reverse order",
+    HAAR: "for random subspaces",
 }
-"""What each null expects a score of."""
+"""Where the expected value of each null comes from."""
 DISTRIBUTIONS = "Scores and their nulls"
 READ = {"OQ": "query", "OK": "key", "OV": "value"}
 
@@ -87,7 +87,7 @@ def _strongest(result: Result, pairing: str) -> Finding:
     return Finding(
         lens="affinity",
         statement=f"{best['src']} → {best['dst']} is the strongest {pairing[1]}-composition: the subspaces overlap in "
-        f"{best['score']:.1f} of {limit} dimensions, where {expected:.1f} are expected {IN_WORDS[null]}{sure}.",
+        f"{best['score']:.1f} of {limit} dimensions (expected {expected:.1f} {IN_WORDS[null]}{sure}).",
         value=float(best["score"]),
         expected=expected,
         q=q,

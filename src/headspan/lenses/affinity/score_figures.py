@@ -36,7 +36,7 @@ SATURATION = 0.995
 """Share of cells within the color scale: a few very strong pairs would leave all others dark."""
 ALL_POINTS = 1500
 """Up to this many pairs every pair is drawn as a point."""
-STRONGEST_POINTS = 300
+STRONGEST_POINTS = 150
 """Of more pairs, so many by each score."""
 CELLS = 80
 CLOUD = [[0.0, "rgba(128, 138, 148, 0.18)"], [1.0, "rgba(128, 138, 148, 0.95)"]]

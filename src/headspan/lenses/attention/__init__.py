@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LENS = Lens(
     name="attention",
     title="What heads attend to",
-    summary="attention maps of the running model on a text, and statistics of every head, beside uniform attention",
+    summary="attention maps of the running model on a text, and head statistics compared with uniform attention",
     package=__name__,
     chapter="Behavior",
     order=60,

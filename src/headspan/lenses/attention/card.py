@@ -7,7 +7,7 @@ import numpy as np
 from headspan.result import Result
 
 PLACES = {
-    "previous_mass": "attends mostly to the token before",
+    "previous_mass": "attends mostly to the previous token",
     "first_mass": "attends mostly to the first token",
     "self_mass": "attends mostly to the token itself",
 }
@@ -21,9 +21,10 @@ def phrases(result: Result) -> dict[str, str]:
     data = result.dataset()
     for label, entropy in zip(data["head"].values, data["relative_entropy"].values, strict=True):
         if entropy > BROAD:
-            found[str(label)] = f"attends almost evenly on the example prompt ({entropy:.0%} of the largest entropy)"
+            even = f"{100 * entropy:.0f} % of the largest entropy"
+            found[str(label)] = f"attends almost evenly on the example prompt ({even})"
     for name, words in PLACES.items():
         for place in np.flatnonzero(data[name].values > MOST):
             share = float(data[name].values[place])
-            found.setdefault(str(data["head"].values[place]), f"{words} on the example prompt ({share:.0%})")
+            found.setdefault(str(data["head"].values[place]), f"{words} on the example prompt ({100 * share:.0f} %)")
     return found

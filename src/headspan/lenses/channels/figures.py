@@ -28,8 +28,8 @@ REMOVED = {
 }
 SIGNIFICANT = 0.05
 NAMED, ARCS = 6, 12
-DOTS = 800
-"""Most dots of one kind in a panel."""
+DOTS = 300
+"""Most dots of one kind in a panel: every dot is an element of the page, and all are drawn in one task."""
 
 
 def figures(result: Result) -> dict[str, go.Figure]:

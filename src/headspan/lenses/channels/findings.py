@@ -39,7 +39,7 @@ def _model(result: Result) -> Iterator[Finding]:
             LENS,
             f"{best['src'].item()} → {best['dst'].item()} has the {COMPOSITION[pairing]} channel that stands out most: "
             f"its coupling is {float(best['coupling']):.3f} (expected {expected:.3f}, z = {z:.1f}, "
-            f"{significance('q', q)}), and it carries {float(best['share']):.0%} of what the pair can pass.",
+            f"{significance('q', q)}), and it carries {100 * float(best['share']):.0f} % of what the pair can pass.",
             value=float(best["coupling"]),
             expected=expected,
             q=q,

@@ -22,7 +22,7 @@ LENS = Lens(
     name="intervene",
     title="What happens when weights change",
     summary="attention, perplexity and continuation with the spectra of queries and keys scaled and with random "
-    "weights, beside the unmodified model",
+    "weights, compared with the unmodified model",
     package=__name__,
     chapter="Behavior",
     order=63,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LENS = Lens(
     name="mixing",
     title="Does attention mix tokens?",
-    summary="how alike tokens become from layer to layer, with and without skip connections, beside random weights",
+    summary="how alike tokens become from layer to layer, with and without skips, compared with random weights",
     package=__name__,
     chapter="Behavior",
     order=64,

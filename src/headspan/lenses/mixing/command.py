@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headspan.result import Result
 
 COMMAND = Command(
-    "Follow tokens through the attention layers: how alike they become, with and without skips, beside random weights.",
+    "How alike tokens become through the attention layers, with and without skips, compared with random weights.",
     RUN,
     options={
         "text": Option("A text file to take tokens from; random tokens by default.", Path, metavar="FILE"),

@@ -45,9 +45,9 @@ def _capture(data: xr.Dataset) -> Iterator[Finding]:
         return
     yield Finding(
         LENS,
-        f"The last tenth of the token directions holds {mass[-1]:.1f} of the {int(here['capture_k'])} units of mass of "
-        f"the top position directions (expected {expected[-1]:.1f}, z = {z[-1]:.0f}, {significance('p', p[-1])}), the "
-        f"first tenth {mass[0]:.1f}.",
+        f"The last tenth of the token directions (least energy) holds {mass[-1]:.1f} of the top "
+        f"{int(here['capture_k'])} position directions (expected {expected[-1]:.1f}, z = {z[-1]:.0f}, "
+        f"{significance('p', p[-1])}); the first tenth holds {mass[0]:.1f}.",
         value=float(mass[-1]),
         expected=float(expected[-1]),
         p=_defined(float(p[-1])),

@@ -77,16 +77,17 @@ def _add_counts(figure: go.Figure, here: xr.Dataset) -> None:
 
 
 def coordinate_figure(grid: xr.Dataset) -> go.Figure:
-    """Entries of the first directions, coordinate by coordinate, as bars."""
+    """Entries of the first directions, coordinate by coordinate, as steps down to zero."""
     here = grid.sel(centering="stored")["direction_entry"].values
     known = [values for values in here if np.isfinite(values).all()]
     titles = [f"direction {place + 1}" for place in range(len(known))]
     figure = make_subplots(len(known), 1, shared_xaxes=True, subplot_titles=titles, vertical_spacing=0.05)
     for place, values in enumerate(known):
-        # A bar of a coordinate in many is narrower than a pixel, so its outline is drawn too.
-        bars = go.Bar(x=np.arange(len(values)), y=values, marker={"color": BLUE, "line": {"color": BLUE, "width": 1}})
-        bars.update(showlegend=False, hovertemplate="coordinate %{x}: %{y:.3f}<extra></extra>")
-        figure.add_trace(bars, place + 1, 1)
+        # One outline for all coordinates: as bars they would be thousands of elements narrower than a pixel.
+        steps = go.Scatter(x=np.arange(len(values)), y=values, mode="lines", line={"color": BLUE, "width": 1})
+        steps.update(line_shape="hvh", fill="tozeroy", fillcolor=BLUE, showlegend=False)
+        steps.update(hovertemplate="coordinate %{x}: %{y:.3f}<extra></extra>")
+        figure.add_trace(steps, place + 1, 1)
     figure.update_xaxes(title_text="coordinate of the stream", row=len(known))
     figure.update_yaxes(title_text="entry", nticks=4)
     return styled(figure, "The first position directions by coordinate", 110 + 115 * len(known))

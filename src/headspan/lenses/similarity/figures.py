@@ -136,7 +136,7 @@ def angle_histograms(grid: xr.Dataset, of: str = "") -> go.Figure:
 def _pair_title(grid: xr.Dataset, name: str, of: str) -> str:
     first, second = (f"{part[0]}_{part[1]}" for part in name.split("_"))
     zeros = float(grid[f"{of}forced_zeros"].sel(combination=name))
-    more = f", and {zeros:g} of exactly 0 by dimension" if zeros else ""
+    more = f"; {zeros:.4g} more are 0 by dimension" if zeros else ""
     return f"{SPACES[first]} with {SPACES[second]}{more}"
 
 

@@ -66,7 +66,7 @@ def value_histograms(result: Result) -> go.Figure:
     rows = -(-len(panels) // columns)
     drawn = [histogram(result, name, place) for name, place, _ in panels]
     titles = [
-        f"{title}: {found.beyond} more up to {found.largest:.3g}" if found.beyond else title
+        f"{title}: {found.beyond} beyond the axis, to {found.largest:.3g}" if found.beyond else title
         for (*_, title), found in zip(panels, drawn, strict=True)
     ]
     figure = make_subplots(rows, columns, subplot_titles=titles, vertical_spacing=0.3 / rows, horizontal_spacing=0.07)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LENS = Lens(
     name="wiring",
     title="The whole wiring",
-    summary="what tables, heads and MLPs can write to heads, MLPs and logits, beside what is expected",
+    summary="what tables, heads and MLPs can write to heads, MLPs and logits, compared with their nulls",
     package=__name__,
     chapter="Wiring",
     order=25,

@@ -79,7 +79,7 @@ def _in_order(tree: xr.DataTree) -> xr.DataTree:
     order = str(tree.attrs.pop(_ORDER, "")).split("\n")
     root = tree.to_dataset(inherit=False)
     if set(order) == {*root.variables, *tree.children}:
-        tree.dataset = root[[name for name in order if name in root.variables]]  # type: ignore[assignment]
+        tree.dataset = root[[name for name in order if name in root.variables]]
         tree.children = {name: tree.children[name] for name in order if name in tree.children}
     return tree
 

@@ -29,7 +29,7 @@ from benchmarks.measure import models_folder
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / ".venv-weightwatcher"
 REQUIREMENTS = ("weightwatcher==0.7.7", "torch==2.13.0")
-EXTRA = ("h5netcdf", "jaxtyping", "networkx", "pandas", "pyyaml", "safetensors", "scikit-learn", "scipy", "xarray")
+EXTRA = ("jaxtyping", "netCDF4", "networkx", "pandas", "pyyaml", "safetensors", "scikit-learn", "scipy", "xarray")
 ROUNDS = 3
 
 

@@ -27,7 +27,7 @@ from benchmarks.affinity import Cost, composition, costs, kernels, weights_of
 from benchmarks.measure import models_folder
 from tests.golden import transformer_lens_oracle as oracle
 
-EXTRA = ("h5netcdf", "jaxtyping", "networkx", "pandas", "pyyaml", "safetensors", "scikit-learn", "scipy", "xarray")
+EXTRA = ("jaxtyping", "netCDF4", "networkx", "pandas", "pyyaml", "safetensors", "scikit-learn", "scipy", "xarray")
 TOLERANCE = 1e-4
 KERNEL_ROUNDS, COMPOSITION_ROUNDS = 7, 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 # Tests run side by side. Two processes with two threads each on two cores wait for one another, SciPy's most of all, so
 # each gets one; this must be said before NumPy is loaded.
@@ -12,9 +13,10 @@ for _library in ("OMP", "OPENBLAS", "MKL"):
 # No test may reach the network: those of the Hub run against a server on loopback and say so.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -38,6 +40,7 @@ torch.set_num_threads(1)
 settings.register_profile("headspan", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headspan")
 
+Program = Callable[..., CompletedProcess[str]]
 MODELS = Path(os.environ.get("HEADSPAN_MODELS", Path(__file__).parents[2] / "shared" / "models"))
 
 
@@ -77,6 +80,21 @@ def demo_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from headspan.explorer.reports import write_report
 
     return write_report(headspan.open("demo"), tmp_path_factory.mktemp("demo") / "report.html")
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Program:
+    """The command line as `headspan` starts it, in this process: exit code, standard output, standard error."""
+    from headspan.cli.main import main
+
+    def run(*arguments: str) -> CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["headspan", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        return CompletedProcess(arguments, int(end.value.code or 0), *capfd.readouterr())
+
+    return run
 
 
 @pytest.fixture

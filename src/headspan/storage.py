@@ -13,6 +13,7 @@ import io
 import json
 import math
 import os
+import threading
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,8 +27,14 @@ from headspan.errors import HeadspanError
 from headspan.input_files import LARGEST_STATE, check_regular, checked, file_bytes, json_object
 from headspan.seal import check_archive, sealed_archive
 
+ENGINE = "netcdf4"
+"""A result has hundreds of small variables, for each of which h5netcdf spends two milliseconds of Python."""
 IN_MEMORY = 256 * 2**20
 """Bytes of a result up to which its netCDF file is made in memory."""
+_ORDER = "_order"
+"""The attribute of a file that names the variables and parts at its root, one per line."""
+_ONE_AT_A_TIME = threading.Lock()
+"""The netCDF library is not meant for several threads."""
 Nodes = Mapping[str, xr.Dataset]
 """Datasets by path in the tree; the root is ""."""
 
@@ -38,28 +45,43 @@ def write_netcdf(data: xr.DataTree, path: Path) -> None:
     HDF5 ends the process where the disk is full, so it never meets one: it writes to memory or, where the result is
     large, to a disk on which as much room was found just before.
     """
+    data = data.copy()
+    data.attrs[_ORDER] = "\n".join([*map(str, data.to_dataset(inherit=False).variables), *data.children])
     encoding = {node.path: _compression(node.to_dataset(inherit=False)) for node in data.subtree}
     options: dict[str, Any] = {
-        "engine": "h5netcdf",
+        "engine": ENGINE,
         "encoding": {place: each for place, each in encoding.items() if each},
     }
     if data.nbytes <= IN_MEMORY:
-        path.write_bytes(data.to_netcdf(**options))
+        with _ONE_AT_A_TIME:
+            content = data.to_netcdf(**options)
+        path.write_bytes(content)
         return
     with path.open("r+b" if path.exists() else "wb") as file:
         os.posix_fallocate(file.fileno(), 0, data.nbytes + IN_MEMORY)
         file.truncate(0)
-    data.to_netcdf(path, **options)
+    with _ONE_AT_A_TIME:
+        data.to_netcdf(path, **options)
 
 
 def read_netcdf(path: Path) -> xr.DataTree:
     """The tree in a netCDF file, read whole."""
     check_regular(path, LARGEST_STATE)
     try:
-        with xr.open_datatree(path, engine="h5netcdf") as found:
-            return found.load()
+        with _ONE_AT_A_TIME, xr.open_datatree(path, engine=ENGINE) as found:
+            return _in_order(found.load())
     except Exception as problem:  # on damaged bytes HDF5's readers raise whatever they stumble over
         raise HeadspanError(f"'{path}' cannot be read as netCDF: {problem}") from problem
+
+
+def _in_order(tree: xr.DataTree) -> xr.DataTree:
+    """Variables and parts as they were written; the netCDF library sorts those at the root of a file made in memory."""
+    order = str(tree.attrs.pop(_ORDER, "")).split("\n")
+    root = tree.to_dataset(inherit=False)
+    if set(order) == {*root.variables, *tree.children}:
+        tree.dataset = root[[name for name in order if name in root.variables]]
+        tree.children = {name: tree.children[name] for name in order if name in tree.children}
+    return tree
 
 
 def _compression(dataset: xr.Dataset) -> dict[Any, dict[str, Any]]:

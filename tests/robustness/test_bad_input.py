@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from headspan.checkpoint import open_checkpoint
 from headspan.cli.main import app
 from headspan.errors import CheckpointError, HeadspanError
 from tests.browser.page_elements import page_elements
+from tests.conftest import Program
 from tests.robustness import hostile, hostile_gguf
 
 by_case = pytest.mark.parametrize("name", hostile.CASES)
@@ -63,16 +62,11 @@ def test_a_scale_that_is_no_number_is_refused_when_its_tensor_is_read(tmp_path: 
 @pytest.mark.parametrize(
     "name", ["truncated file", "GGUF with a list of 2^60", "code in a pickle", "config with 0 heads", "empty folder"]
 )
-def test_the_command_line_prints_one_line_and_exits_with_2(name: str, tmp_path: Path) -> None:
+def test_the_command_line_prints_one_line_and_exits_with_2(name: str, tmp_path: Path, program: Program) -> None:
     make, message = hostile.CASES[name]
     make(tmp_path)
     before = tree(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "headspan", "report", str(tmp_path), "-o", str(tmp_path / "out.html")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = program("report", str(tmp_path), "-o", str(tmp_path / "out.html"))
     assert done.returncode == 2
     assert done.stdout == ""
     assert re.fullmatch(r"headspan: .+\n", done.stderr)
@@ -80,13 +74,8 @@ def test_the_command_line_prints_one_line_and_exits_with_2(name: str, tmp_path: 
     assert tree(tmp_path) == before
 
 
-def test_debug_shows_the_trace(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "headspan", "--debug", "inspect", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_debug_shows_the_trace(tmp_path: Path, program: Program) -> None:
+    done = program("--debug", "inspect", str(tmp_path))
     assert done.returncode == 2
     assert "Traceback" in done.stderr
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import torch
 
 from headspan.checkpoint import open_checkpoint
 from headspan.errors import HeadspanError
+from tests.conftest import Program
 from tests.families.quantized import SCHEMES
 from tests.robustness import hostile_packed
 
@@ -33,12 +32,10 @@ def test_the_intact_checkpoints_behind_the_cases_open(scheme: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["GPTQ scale NaN", "nf4 state deeply nested"])
-def test_the_command_line_prints_one_line_and_exits_with_2(name: str, tmp_path: Path) -> None:
+def test_the_command_line_prints_one_line_and_exits_with_2(name: str, tmp_path: Path, program: Program) -> None:
     make, message = hostile_packed.CASES[name]
     make(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "headspan", "ranks", str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    done = program("ranks", str(tmp_path))
     assert done.returncode == 2
     assert re.fullmatch(r"headspan: .+\n", done.stderr)
     assert re.search(message, done.stderr)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import typer
 
-from headspan.cli import main as entry
 from headspan.cli.main import app, internal
 from headspan.errors import ArgumentError
+from tests.conftest import Program
 
 WRONG = {"sweep": ["~nosuchuser/x", "-o", "store"], "evolution": ["no-store"], "claims": ["--document", "none"]}
 WRONG |= {"reproduce": ["nothing"], "train": ["juggling", "-o", "run"], "families": ["--nothing"]}
@@ -27,32 +27,21 @@ def commands() -> list[str]:
     return sorted(group.commands)
 
 
-def run_main(arguments: list[str], patch: pytest.MonkeyPatch) -> int:
-    patch.setattr(sys, "argv", ["headspan", *arguments])
-    with pytest.raises(SystemExit) as end:
-        entry.main()
-    return int(end.value.code or 0)
-
-
 @pytest.mark.parametrize("name", commands())
 def test_wrong_input_is_2_for_every_command(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = WRONG.get(name, ["./nothing-here", *EXTRA.get(name, [])])
     wanted = "--json" in str(typer.main.get_command(app).commands[name].params)  # type: ignore[attr-defined]
-    assert run_main([name, *arguments], monkeypatch) == 2
+    assert program(name, *arguments).returncode == 2
     if wanted or name not in {"report", "reproduce"}:
-        capfd.readouterr()
-        assert run_main([name, *arguments, "--json"], monkeypatch) == 2
-        out, err = capfd.readouterr()
-        assert out == ""
-        assert err
+        done = program(name, *arguments, "--json")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr
 
 
-def test_success_is_0_and_writes_nothing_but_json(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_success_is_0_and_writes_nothing_but_json(monkeypatch: pytest.MonkeyPatch, program: Program) -> None:
     from headspan.cli import inspect
 
     original = inspect._document
@@ -63,15 +52,15 @@ def test_success_is_0_and_writes_nothing_but_json(
         return original(*arguments)
 
     monkeypatch.setattr(inspect, "_document", noisy)
-    assert run_main(["inspect", "demo", "--json"], monkeypatch) == 0
-    out, err = capfd.readouterr()
-    assert json.loads(out)["family"] == "llama"
-    assert "a library that prints" in err
-    assert "compiled code that prints" in err
+    done = program("inspect", "demo", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["family"] == "llama"
+    assert "a library that prints" in done.stderr
+    assert "compiled code that prints" in done.stderr
 
 
 def test_a_surprise_is_one_line_with_an_id_and_70(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
     def surprise(*_: object, **__: object) -> None:
         raise KeyError("nobody\nforesaw")
@@ -79,12 +68,13 @@ def test_a_surprise_is_one_line_with_an_id_and_70(
     monkeypatch.setattr("headspan.result.write_result", surprise, raising=False)
     monkeypatch.setattr("headspan.storage.write_netcdf", surprise)
     arguments = ["ranks", "demo", "-o", str(tmp_path / "ranks.nc")]
-    assert run_main(arguments, monkeypatch) == 70
-    err = capfd.readouterr().err
-    assert re.fullmatch(r"headspan: internal error in .*; please report it with the id [0-9a-f]{10}\n", err), err
+    done = program(*arguments)
+    assert done.returncode == 70
+    assert re.fullmatch(r"headspan: internal error in .*; please report it with the id [0-9a-f]{10}\n", done.stderr)
     assert list(tmp_path.iterdir()) == []
-    assert run_main(["--debug", *arguments], monkeypatch) == 70
-    assert "Traceback" in capfd.readouterr().err
+    done = program("--debug", *arguments)
+    assert done.returncode == 70
+    assert "Traceback" in done.stderr
 
 
 def test_the_id_of_a_surprise_is_that_of_the_mistake() -> None:
@@ -101,7 +91,7 @@ def test_the_id_of_a_surprise_is_that_of_the_mistake() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_report_with_a_failed_chapter_is_3_and_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
     from headspan.explorer import reports
 
@@ -116,9 +106,9 @@ def test_a_report_with_a_failed_chapter_is_3_and_is_written(
 
     monkeypatch.setenv("HEADSPAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(reports, "run", failing)
-    assert run_main(["report", "synthetic:tiny", "-o", str(tmp_path / "r.html")], monkeypatch) == 3
-    err = capfd.readouterr().err
-    assert "headspan: affinity failed: left out to be quick" in err
+    done = program("report", "synthetic:tiny", "-o", str(tmp_path / "r.html"))
+    assert done.returncode == 3
+    assert "headspan: affinity failed: left out to be quick" in done.stderr
     assert (tmp_path / "r.html").stat().st_size > 10_000
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 
 import headspan
 from headspan.errors import MemoryBudgetError
 from headspan.lenses.catalog import lens as lens_of
+from headspan.lenses.catalog import lenses
 
 DEEP = {
     "model_type": "llama",
@@ -33,17 +37,21 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "positions": (WIDE, {}),
     "similarity": (DEEP, {"space": "qk", "qk_rank": 40, "maps": False}),
     "affinity": (DEEP, {"metrics": ["pk"], "draws": 10}),
+    "drift": (DEEP | {"num_attention_heads": 64}, {"draws": 3}),
     "affinity of both scores": (DEEP, {"draws": 10, "pairings": "OV"}),
 }
 PROGRAM = """
-    import json, sys
+    import inspect, json, sys
     import scipy.stats, sklearn.manifold
     import headspan
     from headspan.heads.memory import working_memory
     from headspan.lenses.catalog import lens
 
     name, options, shape, budget = sys.argv[1], *map(json.loads, sys.argv[2:])
-    result = lens(name).function(headspan.synthetic(shape), memory=working_memory(budget), **options)
+    subjects = [headspan.synthetic(shape, seed=seed) for seed in range(lens(name).subjects)]
+    if "memory" in inspect.signature(lens(name).function).parameters:
+        options["memory"] = working_memory(budget)
+    result = lens(name).function(*subjects, **options)
     status = dict(line.split(":", 1) for line in open("/proc/self/status"))
     peak, scratch = 1024 * int(status["VmHWM"].split()[0]), result.attrs.get("scratch_bytes", 0)
     print(json.dumps({"peak": peak, "scratch": int(scratch)}))
@@ -89,3 +97,21 @@ def test_what_a_budget_cannot_hold_is_refused_by_its_size(lens: str, budget: str
     options = {"matrices": "W_E"} if lens == "spectra" else {}
     with pytest.raises(MemoryBudgetError, match=message):
         lens_of(lens).function(headspan.synthetic(shape), memory=budget, **options)
+
+
+def test_every_lens_has_a_budget_or_a_reason_to_have_none() -> None:
+    """Lenses that run a model hold all of it, as `transformers` does; drift reads two layers at a time, and no more."""
+    without = {name for name, one in lenses().items() if "memory" not in inspect.signature(one.function).parameters}
+    running = {"attention", "detect", "intervene", "validate", "gaussian", "mixing"}
+    assert without == running | {"drift"}
+
+
+def test_random_changes_of_all_heads_that_a_budget_cannot_hold_are_left_out_and_said_so() -> None:
+    first, second = (headspan.synthetic("tiny", seed=seed) for seed in range(2))
+    held = headspan.compare(first, second, draws=3)
+    result = headspan.compare(first, second, draws=3, memory="8MB")
+    reason = result.attrs["change_null"]
+    assert re.fullmatch(r"left out: [\d,]+ bytes needed, and the memory budget is [\d,]+", reason)
+    assert bool(result["wiring/OK"]["change_z"].isnull().all())
+    np.testing.assert_allclose(result["wiring/OK"]["kernel_after"], held["wiring/OK"]["kernel_after"], rtol=1e-9)
+    assert bool(held["wiring/OK"]["change_z"].notnull().any())

@@ -18,6 +18,7 @@ from headspan.cli.main import app
 from headspan.errors import HeadspanError
 from headspan.result import Result
 from headspan.storage import without_nan
+from tests.conftest import Program
 
 
 def run(*arguments: str) -> str:
@@ -187,13 +188,8 @@ def test_a_request_that_makes_no_sense_is_one_line(arguments: list[str], message
         CliRunner().invoke(app, [a.replace("MODEL", str(stories)) for a in arguments], catch_exceptions=False)
 
 
-def test_the_command_exits_with_2(stories: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "headspan", "affinity", str(stories), "--pairing", "OX"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_the_command_exits_with_2(stories: Path, program: Program) -> None:
+    done = program("affinity", str(stories), "--pairing", "OX")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("headspan: 'OX' is not a pairing")
     assert done.stderr.count("\n") == 1
@@ -255,10 +251,10 @@ def test_aliases_and_old_spellings_mean_the_same() -> None:
 
 
 def test_heavy_libraries_are_loaded_where_they_are_used() -> None:
-    """Computing and ranking pairs needs neither scikit-learn nor networkx, plotly or h5netcdf."""
+    """Computing and ranking pairs needs neither scikit-learn nor networkx, plotly or netCDF4."""
     code = (
         "import sys, headspan; headspan.affinity('demo', pairings='OK', draws=2).top(3); "
-        "print([name for name in ('sklearn', 'networkx', 'plotly', 'h5netcdf') if name in sys.modules])"
+        "print([name for name in ('sklearn', 'networkx', 'plotly', 'netCDF4') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

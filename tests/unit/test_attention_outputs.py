@@ -97,7 +97,7 @@ def test_files_of_version_1_are_read(tmp_path: Path, shots: Result) -> None:
     attrs = {**shots.attrs, "schema": "headspan.attention/1"}
     del attrs["boundaries"]
     tree = xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), **nodes})
-    tree.to_netcdf(tmp_path / "old.nc", engine="h5netcdf")
+    tree.to_netcdf(tmp_path / "old.nc", engine="netcdf4")
     read = headspan.load(tmp_path / "old.nc")
     for name in shots.dataset().drop_vars("within_z").data_vars:
         np.testing.assert_array_equal(read[str(name)], shots[str(name)])

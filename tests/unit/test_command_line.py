@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from headspan.cli.main import app
 from tests.browser.page_elements import asks_nothing
+from tests.conftest import Program
 from tests.families.tiny_models import CASES
 
 HEAVY = ("torch", "numpy", "xarray", "transformers", "safetensors")
@@ -93,13 +94,8 @@ def test_report_is_one_file_that_asks_nothing_of_the_network(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("target", ["missing/report.html", "."])
-def test_a_report_that_cannot_be_written_leaves_nothing_behind(target: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "headspan", "report", "demo", "-o", str(tmp_path / target)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_a_report_that_cannot_be_written_leaves_nothing_behind(target: str, tmp_path: Path, program: Program) -> None:
+    done = program("report", "demo", "-o", str(tmp_path / target))
     assert done.returncode == 2
     assert "cannot write" in done.stderr.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []

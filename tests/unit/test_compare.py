@@ -242,7 +242,7 @@ def test_files_of_version_1_are_read_under_todays_names(tmp_path: Path, result: 
     for kind in result["spectra"].children:
         node = result.grid(f"spectra/{kind}")
         nodes[f"spectra/{kind}"] = node.rename({name: name.replace("_null", "_chance") for name in node})
-    xr.DataTree.from_dict(nodes).to_netcdf(tmp_path / "old.nc", engine="h5netcdf")
+    xr.DataTree.from_dict(nodes).to_netcdf(tmp_path / "old.nc", engine="netcdf4")
     read = headspan.load(tmp_path / "old.nc")
     for path in ("wiring/OK", "spectra/W_QK", "spectra/W_E"):
         xr.testing.assert_allclose(read.dataset(path), result.dataset(path))

@@ -7,11 +7,9 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import headspan
-from headspan.cli.main import app
-from headspan.errors import ArgumentError
+from tests.conftest import Program
 from tests.families.tiny_models import COMMON, Case
 from tests.unit.test_compare import page
 from tests.unit.test_drift import gpt2, noisy
@@ -124,11 +122,11 @@ def test_nothing_is_run_unless_asked_for_and_what_cannot_run_says_why() -> None:
     assert "Left out: headspan runs causal" in page(result)
 
 
-def test_the_command_runs_both_models() -> None:
+def test_the_command_runs_both_models(program: Program) -> None:
     arguments = ["compare", "demo", "demo", "--run", "--sequences", "4", "--length", "8", "--draws", "3"]
-    done = CliRunner().invoke(app, [*arguments, "--noise", "rounding"])
-    assert done.exit_code == 0, done.output
-    assert "bit for bit" in done.output
-    wrong = CliRunner().invoke(app, ["compare", "demo", "demo", "--noise", "loud"])
-    assert isinstance(wrong.exception, ArgumentError), "which the command line turns into exit code 2"
-    assert str(wrong.exception) == "noise='loud' is unknown; random changes are gaussian and rounding"
+    done = program(*arguments, "--noise", "rounding")
+    assert done.returncode == 0, done.stderr
+    assert "bit for bit" in done.stdout
+    wrong = program("compare", "demo", "demo", "--noise", "loud")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == "headspan: noise='loud' is unknown; random changes are gaussian and rounding\n"

@@ -272,7 +272,7 @@ def test_files_of_version_1_are_read_under_todays_names(tmp_path: Path, result: 
         names = {name: old.get(name, name.replace("_null_sd", "_sd").replace("_null", "_chance")) for name in node}
         nodes.append(node.rename({name: f"{then}_{role}" for name, then in names.items()}))
     flat = xr.merge(nodes).assign_attrs({**result.attrs, "schema": "headspan.drift/1"})
-    flat.to_netcdf(tmp_path / "old.nc", engine="h5netcdf")
+    flat.to_netcdf(tmp_path / "old.nc", engine="netcdf4")
     read = headspan.load(tmp_path / "old.nc")
     for role in ROLES:
         xr.testing.assert_allclose(read.dataset(role), result.dataset(role))

@@ -184,7 +184,7 @@ def test_a_lens_without_figures_has_an_empty_gallery() -> None:
     ],
 )
 def test_a_file_of_no_known_lens_is_refused_in_one_line(attrs: dict[str, str], message: str, tmp_path: Path) -> None:
-    xr.Dataset(attrs=attrs).to_netcdf(tmp_path / "x.nc", engine="h5netcdf")
+    xr.Dataset(attrs=attrs).to_netcdf(tmp_path / "x.nc", engine="netcdf4")
     with pytest.raises(HeadspanError, match=message) as refusal:
         headspan.load(tmp_path / "x.nc")
     assert "\n" not in str(refusal.value)

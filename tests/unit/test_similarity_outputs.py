@@ -111,7 +111,7 @@ def test_files_of_version_1_are_read(result: headspan.Result, tmp_path: Path) ->
     for name in ("layer_distance", "layer_distance_chance", "layer_distance_z"):
         stored[name] = (("layer", "src_head", "dst_head"), stored[name].values)
     path = tmp_path / "old.nc"
-    stored.assign_attrs(metric=stored.attrs.pop("distance")).to_netcdf(path, engine="h5netcdf")
+    stored.assign_attrs(metric=stored.attrs.pop("distance")).to_netcdf(path, engine="netcdf4")
     read = headspan.load(path)
     xr.testing.assert_allclose(read.dataset()[list(result.dataset().data_vars)], result.dataset())
     assert [found.statement for found in read.findings] == [found.statement for found in result.findings]

@@ -105,7 +105,7 @@ def test_files_of_version_1_are_read_under_todays_names(tmp_path: Path, result: 
     tests = {"trace_p": "p_value", "trace_q": "q_value"}
     nodes["alignment"] = _as_version_1(heads.sel(null="factors", drop=True).assign(more), tests)
     nodes["layer"] = _as_version_1(result.grid("layer").drop_vars("heads_defined"), {"trace_p": "p_value"})
-    xr.DataTree.from_dict(nodes).to_netcdf(tmp_path / "old.nc", engine="h5netcdf")
+    xr.DataTree.from_dict(nodes).to_netcdf(tmp_path / "old.nc", engine="netcdf4")
     read = headspan.load(tmp_path / "old.nc")
     for name in ("W_Q", "W_QK"):
         xr.testing.assert_allclose(read.dataset(name), result.dataset(name))
@@ -266,7 +266,7 @@ def test_the_command_writes_json_and_files(tmp_path: Path) -> None:
     assert document["provenance"]["delta"] == 1
     assert document["provenance"]["fold"] == "layernorm"
     assert {row["matrix"] for row in document["matrices"]} == {"W_QK", "W_E"}
-    with xr.open_datatree(tmp_path / "r.nc", engine="h5netcdf") as read:
+    with xr.open_datatree(tmp_path / "r.nc", engine="netcdf4") as read:
         assert set(read.children) == {"W_QK", "W_E", "alignment", "layer"}
     assert "skipped: W_QK was not asked for" in run("demo", "--matrix", "W_E")
 

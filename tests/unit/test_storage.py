@@ -1,8 +1,9 @@
-"""Archives: what goes in comes out, the same bytes for the same result, and no code."""
+"""Archives: what goes in comes out, the same bytes for the same result, and no code; netCDF of older versions."""
 
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,24 @@ def test_a_result_comes_out_as_it_went_in(tmp_path: Path) -> None:
 def test_the_same_result_is_the_same_bytes() -> None:
     node = xr.Dataset({"a": ("x", np.arange(4.0))}, coords={"x": list("abcd")}, attrs={"n": np.int64(3)})
     assert written({"": node}) == written({"": node.copy(deep=True)})
+
+
+def test_a_netcdf_file_that_h5netcdf_wrote_is_read() -> None:
+    """Up to version 0.1 netCDF files were written by h5netcdf; one of them, of a synthetic model, is kept here."""
+    old = headspan.load(Path(__file__).parent / "ranks_by_h5netcdf.nc")
+    now = headspan.ranks("synthetic:tiny")
+    assert list(old.data.variables) == list(now.data.variables)
+    for name, variable in now.data.variables.items():
+        assert (old.data[name].dims, old.data[name].attrs) == (variable.dims, variable.attrs)
+        np.testing.assert_array_equal(old.data[name].values.astype(variable.dtype), variable.values)
+
+
+def test_several_threads_may_write_and_read_netcdf_at_once(tmp_path: Path) -> None:
+    result = headspan.ranks("synthetic:tiny")
+    with ThreadPoolExecutor(4) as pool:
+        saved = list(pool.map(lambda n: result.save(tmp_path / f"{n}.nc"), range(12)))
+        again = list(pool.map(headspan.load, saved))
+    assert all(one.data.identical(again[0].data) for one in again)
 
 
 def test_objects_are_refused() -> None:

@@ -293,7 +293,7 @@ def test_results_of_version_1_are_read(tmp_path: Path) -> None:
     ).drop_vars(["src_head", "dst_head"])
     attrs = {**{k: v for k, v in whole.attrs.items() if k not in ("schema", "n_layers")}, "lens": "affinity"}
     path = tmp_path / "old.nc"
-    xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), "/OK": node}).to_netcdf(path, engine="h5netcdf")
+    xr.DataTree.from_dict({"/": xr.Dataset(attrs=attrs), "/OK": node}).to_netcdf(path, engine="netcdf4")
     found = headspan.load(path)
     for name in ("projection_kernel", "projection_kernel_q", "composition_score_reverse", "composition_score_sd_null"):
         np.testing.assert_array_equal(found["OK"][name], whole["OK"][name])

@@ -71,7 +71,7 @@ def test_a_report_of_a_run_that_learned_nothing_says_so(tmp_path: Path) -> None:
 def test_lenses_follow_a_run_unless_told_not_to(tmp_path: Path) -> None:
     options = ("--preset", "smoke", "--steps", 8, "--json", *TINY, "--set", "lenses_every=8")
     document = json.loads(run("copying", "-o", tmp_path / "run", *options))
-    series = xr.open_datatree(document["paths"]["lenses"], engine="h5netcdf")
+    series = xr.open_datatree(document["paths"]["lenses"], engine="netcdf4")
     assert {"ranks", "affinity", "similarity", "positions", "spectra"} <= set(series.children)
     assert series["similarity"]["step"].values.tolist() == [0, 8]
     series.close()

@@ -124,7 +124,9 @@ def safe_path(folder: Path, name: object) -> Path:
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError) as problem:
-        raise CheckpointError(f"'{name}' is not in '{folder}'; download the missing file") from problem
+        raise CheckpointError(
+            f"'{name}' is not in '{folder}', though the checkpoint needs it; download the missing file"
+        ) from problem
     if not any(target.is_relative_to(root) for root in _roots(folder)):
         raise CheckpointError(
             f"'{name}' in '{folder}' is a link to a file outside the folder; copy the file in, or open the file itself "

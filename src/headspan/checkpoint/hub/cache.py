@@ -64,7 +64,10 @@ class Listing:
     def file(self, name: str, repo: str) -> ListedFile:
         """The file of that name; an error that names it otherwise."""
         if name not in self.files:
-            raise HubError(f"'{name}' is not in '{repo}' at {self.commit:.12}, though its index names it")
+            raise HubError(
+                f"'{name}' is not in '{repo}' at {self.commit:.12}, though the checkpoint needs it; "
+                "name another revision"
+            )
         return self.files[name]
 
     def as_json(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from headspan.heads import HeadBlock, Heads
 from headspan.heads.logits import bilinear_factors
 from headspan.heads.memory import memory_bytes
 from headspan.lenses.channels import channels
-from headspan.lenses.compare.edges import MANY_HEADS, weights_and_changes
+from headspan.lenses.compare.edges import too_much, weights_and_changes
 from headspan.progress import current_step
 from headspan.statistics import prediction_tail, q_values, z_score
 from headspan.subspaces.random_changes import random_change
@@ -80,11 +80,7 @@ def _obstacle(heads: Heads, memory: int) -> str:
         return "nothing composes: there is one layer"
     if heads.stack.passes:
         return "layers are shared by several passes, and the change of one is that of all"
-    count = heads.n_layers * heads.n_heads
-    if count > MANY_HEADS:
-        return f"more than {MANY_HEADS} heads"
-    needed = COPIES * count * heads.d_model * max(heads.d_head, heads.d_value) * 8
-    return f"{needed:,} bytes needed, and the memory budget is {memory:,}" if needed > memory else ""
+    return too_much(heads, memory, COPIES)
 
 
 def _coupling(grid: xr.Dataset, null: str, level: float) -> dict[str, np.ndarray]:

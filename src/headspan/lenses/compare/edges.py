@@ -35,6 +35,8 @@ from headspan.subspaces.random_changes import random_change
 
 MANY_HEADS = 400
 """Above this many heads the null of changes is left out: it would need every basis of the model many times."""
+COPIES = 16
+"""Arrays as large as one role's heads that are held at once: four roles before and after, their changes, one draw."""
 NOISES = {
     "gaussian": "a Gaussian change of the same norm to every head",
     "rounding": "rounding noise on every head, each entry's change with a random sign",
@@ -59,10 +61,10 @@ def wiring_nodes(
         for heads in (before, after)
     ]
     null, pairings = pair[0].attrs["null"], list(pair[0].data.children)
-    few = before.n_layers * before.n_heads <= MANY_HEADS
+    reason = too_much(before, memory_bytes(reading["memory"]), COPIES)
     moments: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     shares: dict[str, Grids] = {}
-    if few:
+    if not reason:
         weights, changes = weights_and_changes(before, after, _all_roles(pairings))
         current_step("random changes of all heads")
         moments = _null_moments(weights, changes, pairings, noise, draws, seed, reading["memory"])
@@ -75,7 +77,16 @@ def wiring_nodes(
         node = _pairing_node(grids, expected, draws, level, null)
         nodes[f"wiring/{pairing}"] = node.assign(_share_variables(shares.get(pairing, {})))
     note = f"{NOISES[noise]}, {draws} draws"
-    return nodes, {"edge_null": null, "change_null": note if few else f"left out: more than {MANY_HEADS} heads"}
+    return nodes, {"edge_null": null, "change_null": f"left out: {reason}" if reason else note}
+
+
+def too_much(heads: Heads, memory: int, copies: int) -> str:
+    """Why random changes of all heads are not drawn, if so: each holds that many copies of all of them at once."""
+    count = heads.n_layers * heads.n_heads
+    if count > MANY_HEADS:
+        return f"more than {MANY_HEADS} heads"
+    needed = copies * count * heads.d_model * max(heads.d_head, heads.d_value) * 8
+    return f"{needed:,} bytes needed, and the memory budget is {memory:,}" if needed > memory else ""
 
 
 def _where_defined(

@@ -232,6 +232,14 @@ def test_it_takes_several_channels_to_carry_the_copying_of_the_demo() -> None:
     assert trained["random directions of the message", 8] > trained["leading channels", 8] + 0.15
     assert trained["random directions that are read", 8] > 0.85
     assert (untrained < 0.1).all()
+    # The one direction that most reaches all six by: more than their own leading channels, and still little.
+    loss = rows[(rows["untrained"] == 0) & (rows["channels"] == 1)].groupby("removed")["loss"]
+    assert loss.mean()["leading shared directions"] > 2 * loss.mean()["leading channels"]
+    assert loss.mean()["leading shared directions"] > loss.max()["random directions that are read"]
+    assert loss.mean()["leading shared directions"] < loss.max()["random shared directions"]
+    assert 0.9 < trained["leading shared directions", 1] < 0.97
+    equal = rows[(rows["untrained"] == 0) & (rows["channels"] == 4)].groupby("removed")["read_energy"].mean()
+    assert equal["random shared directions"] == pytest.approx(equal["leading shared directions"])
     matched = rows[rows["channels"] == 8].groupby("removed")["read_energy"].mean()
     assert matched["random directions that are read"] == pytest.approx(matched["leading channels"])
     assert result["activity"].activity.sum() == pytest.approx(1)

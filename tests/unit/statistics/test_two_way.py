@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from headspan.statistics import two_way
-from headspan.statistics.two_way_fit import mirror_fdr, obstacle
+from headspan.statistics.two_way_fit import _robust_fit, _starts, mirror_fdr, obstacle
 
 LAYERS, HEADS = 8, 8
 PLACES = np.repeat(np.arange(LAYERS), HEADS)
@@ -62,6 +62,36 @@ def test_unrelated_pairs_have_uniform_p_values_and_few_discoveries() -> None:
     assert 0.0005 < (p < 0.001).mean() < 0.002
     assert np.mean([(each.q < 0.05).any() for each in found]) < 0.2
     assert np.mean([(each.mirror_fdr <= 0.1).any() for each in found]) < 0.2
+
+
+def test_a_pair_left_out_is_judged_by_the_fit_without_it() -> None:
+    drawn, expected = scores(6)
+    drawn[9, 60] = 2 * expected[9, 60]
+    found, logs = two_way(drawn, PLACES, PLACES, left_out=True), np.log(drawn)
+    for pair in ((9, 60), (3, 20), (40, 11), (63, 0), (5, 33)):
+        others = PLACES[:, None] != PLACES
+        others[pair] = False
+        without = _robust_fit(np.where(others, logs, 0.0), others, _starts(PLACES), _starts(PLACES))[pair]
+        assert np.log(found.expected[pair]) == pytest.approx(without, abs=0.01 * found.scale)
+
+
+def test_leaving_pairs_out_makes_normal_residuals_of_normal_logarithms() -> None:
+    def tails(left_out: bool) -> tuple[float, float]:
+        found = [two_way(scores(seed)[0][:40, :40], PLACES[:40], PLACES[:40], left_out=left_out) for seed in range(150)]
+        z = np.concatenate([each.z[~np.isnan(each.z)] for each in found])
+        return float(stats.kurtosis(z)), float((np.abs(z) > 3.0902).mean() / 0.002)
+
+    kurtosis, rate = tails(left_out=True)
+    assert abs(kurtosis) < 0.03
+    assert 0.9 < rate < 1.15
+    longer, more = tails(left_out=False)  # what it mends
+    assert longer > 0.1
+    assert more > 1.3
+
+
+def test_equal_scores_leave_nothing_out() -> None:
+    found = two_way(np.ones((16, 16)), np.repeat([0, 1], 8), np.repeat([0, 1], 8), left_out=True)
+    assert np.isnan(found.z).all()
 
 
 def test_a_layer_that_differs_from_the_others_is_no_discovery() -> None:

@@ -7,9 +7,18 @@ import plotly.graph_objects as go
 import xarray as xr
 from plotly.subplots import make_subplots
 
-from headspan.lenses.channels.schema import LEADING, NOTHING, RANDOM_READ, RANDOM_SENT, REST, top_nodes
+from headspan.lenses.channels.schema import (
+    LEADING,
+    NOTHING,
+    RANDOM_READ,
+    RANDOM_SENT,
+    RANDOM_SHARED,
+    REST,
+    SHARED,
+    top_nodes,
+)
 from headspan.result import Result
-from headspan.theme import BLUE, CHANCE, GREEN, ORANGE, SKY, VERMILION, styled
+from headspan.theme import BLUE, CHANCE, GREEN, ORANGE, PURPLE, SKY, VERMILION, styled
 
 PAIRS, GRAPH, SPECTRUM, USE = (
     "Channels of all pairs",
@@ -25,6 +34,8 @@ REMOVED = {
     REST: BLUE,
     RANDOM_SENT: ORANGE,
     RANDOM_READ: CHANCE,
+    SHARED: GREEN,
+    RANDOM_SHARED: PURPLE,
 }
 SIGNIFICANT = 0.05
 NAMED, ARCS = 6, 12
@@ -207,6 +218,8 @@ def without_channels(result: Result) -> go.Figure:
         own = rows[(rows["pairing"] == pairing) & (rows["untrained"] == 0)]
         for removed, color in REMOVED.items():
             some = own[own["removed"] == removed].groupby("channels")["copied"]
+            if not len(some):
+                continue  # one destination shares with none
             mean, low, high = some.mean(), some.min(), some.max()
             trace = go.Scatter(x=mean.index, y=mean, mode="lines+markers", name=removed, line_color=color)
             trace.update(error_y={"array": high - mean, "arrayminus": mean - low, "thickness": 1, "width": 3})

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pandas as pd
 import xarray as xr
 
 from headspan.finding import Finding, significance
-from headspan.lenses.channels.schema import ELHAGE, LEADING, NOTHING, RANDOM_READ, RANDOM_SENT, WHOLE, top_nodes
+from headspan.lenses.channels.schema import ELHAGE, LEADING, NOTHING, RANDOM_READ, RANDOM_SENT, SHARED, WHOLE, top_nodes
 from headspan.result import Result
 
 LENS = "channels"
@@ -147,14 +148,21 @@ def _use(result: Result) -> Iterator[Finding]:
             LENS,
             f"{_carriers(many)} {path}. Copied of repeated tokens: {plain:.2f}, without "
             f"{'it' if many == 1 else 'these'} {float(leading[many]):.2f}, without the leading one alone "
-            f"{float(leading[1]):.2f}; without random directions of equal read energy {sent:.2f} (of the message) and "
-            f"{read:.2f} (of what is read). Untrained: {untrained:.2f} throughout.",
+            f"{float(leading[1]):.2f}{_shared(copied)}; without random directions of equal read energy "
+            f"{sent:.2f} (of the message) and {read:.2f} (of what is read). Untrained: {untrained:.2f} throughout.",
             value=float(leading[many]),
             expected=sent,
             evidence="Removed from the destinations' input at the norm's unmodified scale, on repeated random tokens.",
             weight=0.7,
             figure=USE,
         )
+
+
+def _shared(copied: pd.Series) -> str:
+    """What is left without the one direction that carries most to several destinations together."""
+    if SHARED not in copied:
+        return ""
+    return f", without the leading direction that these heads share {float(copied[SHARED, 1]):.2f}"
 
 
 def _counted_tokens(result: Result) -> int:

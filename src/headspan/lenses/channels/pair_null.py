@@ -30,7 +30,7 @@ def pairing_dataset(heads: Heads, found: PairTables, nulls: Sequence[str], seed:
     each = {HAAR: _under_rotation(heads, found, coupling, composing, seed)}
     if TWO_WAY in nulls:
         member = np.repeat(layers, heads.n_heads)
-        fit = two_way(coupling, member, member)
+        fit = two_way(coupling, member, member, left_out=True)
         spread = np.full(coupling.shape, fit.scale)
         each[TWO_WAY] = dict(zip(DERIVED, (fit.expected, spread, fit.z, fit.p, fit.q), strict=True))
 

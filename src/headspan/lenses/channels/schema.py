@@ -28,13 +28,15 @@ NULL = (
 DERIVED = ("null", "null_sd", "z", "p", "q")
 
 
-NOTHING, WHOLE, LEADING, REST, RANDOM_SENT, RANDOM_READ = REMOVED = (
+NOTHING, WHOLE, LEADING, REST, RANDOM_SENT, RANDOM_READ, SHARED, RANDOM_SHARED = REMOVED = (
     "nothing",
     "whole message",
     "leading channels",
     "rest of the message",
     "random directions of the message",
     "random directions that are read",
+    "leading shared directions",
+    "random shared directions",
 )
 """What is taken from the destinations' input, in the node `use`."""
 

@@ -6,7 +6,9 @@ On repeated random tokens, where copying can be seen, and for destinations in on
 2. Taken from the destinations' input are: the n leading channels; the rest of the message; n random directions of the
    message, that is random combinations of what the source reads; and the amounts of the n leading channels along n
    random directions that the destination reads. The random ones are scaled to the read energy of the n leading
-   channels, so that they are as large where they arrive.
+   channels, so that they are as large where they arrive. Of several destinations, whose leading channels differ, also
+   the n leading directions that they share: those of the source that carry most energy to all of them together,
+   beside n random directions of the message, the same for all, at the read energy of these.
 3. Outcomes: divergence of the destinations' patterns, loss of the tokens that repeat, and the share that is copied.
 4. The same in the untrained twin, with its own channels.
 
@@ -29,7 +31,16 @@ from headspan.dims import HeadLabel, Role
 from headspan.errors import ArgumentError, UnsupportedModel
 from headspan.heads import Heads
 from headspan.heads.channels import Channels
-from headspan.lenses.channels.schema import LEADING, NOTHING, RANDOM_READ, RANDOM_SENT, REST, WHOLE
+from headspan.lenses.channels.schema import (
+    LEADING,
+    NOTHING,
+    RANDOM_READ,
+    RANDOM_SENT,
+    RANDOM_SHARED,
+    REST,
+    SHARED,
+    WHOLE,
+)
 from headspan.lenses.model import open_model
 from headspan.progress import current_step
 from headspan.runtime import Forward, forward
@@ -102,6 +113,8 @@ class Experiment:
     role: Role
     message: Float[Tensor, "batch position d_model"]
     readers: tuple[Reader, ...]
+    channels: tuple[Channels, ...]
+    """Of all destinations, also of those that read one kv head together."""
     name: str
     half: int
 
@@ -110,15 +123,17 @@ class Experiment:
         model, role = plain.model, reading_role(pairing)
         message = plain.head_writes(model.layers.index(src.layer))[:, :, src.head].double()
         readers: dict[HeadLabel, Reader] = {}
-        for target in targets:
-            found, label = model_channels(model, src, target, pairing), read_head(model, target, role)
+        every = [model_channels(model, src, target, pairing) for target in targets]
+        for target, found in zip(targets, every, strict=True):
+            label = read_head(model, target, role)
             if label in readers:
                 continue  # heads of a group read one kv head: it is changed once
             rank = found.rank
             amounts = message @ (found.received[:rank] / found.strength[:rank, None]).mT.to(message)
             readers[label] = Reader(label, reading_matrix(model, role, label), found, amounts)
         stream = NormedStream.of(plain, targets[0].layer)
-        return cls(plain, stream, role, message, tuple(readers.values()), f"{src}:{targets[0]}:{pairing}", half)
+        name = f"{src}:{targets[0]}:{pairing}"
+        return cls(plain, stream, role, message, tuple(readers.values()), tuple(every), name, half)
 
     def rows(self, seed: int) -> Iterator[dict[str, Any]]:
         """One for everything that is taken away."""
@@ -135,6 +150,34 @@ class Experiment:
                 for kind in (RANDOM_SENT, RANDOM_READ):
                     drawn = [self._random(kind, reader, n, generator) for reader in self.readers]
                     yield self._row(kind, n, draw, list(map(self._matched, self.readers, drawn, leading)))
+        if len(self.channels) > 1:
+            yield from self._shared_rows(_counts(rank), torch.Generator().manual_seed(seed))
+
+    def _shared_rows(self, counts: Sequence[int], generator: torch.Generator) -> Iterator[dict[str, Any]]:
+        """Without the directions that carry most to all destinations together, and without as many random ones."""
+        leading = self._shared_basis()
+        for n in counts:
+            shared = [self._along(leading[:, :n])] * len(self.readers)
+            yield self._row(SHARED, n, -1, shared)
+            for draw in range(DRAWS):
+                drawn = [self._along(_frame(len(leading), n, generator))] * len(self.readers)
+                yield self._row(RANDOM_SHARED, n, draw, list(map(self._matched, self.readers, drawn, shared)))
+
+    def _shared_basis(self) -> Float[Tensor, "k k"]:
+        """Directions of what the source reads, most energy first, in the coordinates of the first reader's channels."""
+        first = self.readers[0].channels
+        own = first.source[: first.rank]
+        cores = [(own @ each.source.mT) * each.strength for each in self.channels]
+        energies = torch.stack([core @ core.mT for core in cores]).sum(0)
+        basis: Tensor = torch.linalg.eigh(energies).eigenvectors.flip(-1)
+        return basis
+
+    def _along(self, basis: Float[Tensor, "k n"]) -> Tensor:
+        """The part of the message along some directions of what the source reads, as it arrives."""
+        first = self.readers[0]
+        sent = first.channels.sent[: len(basis)].to(self.message)
+        arriving: Tensor = self.stream.seen((first.amounts @ basis.to(self.message)) @ (basis.mT.to(sent) @ sent))
+        return arriving
 
     def activity(self) -> xr.DataArray:
         """Share of every channel of the first destination in what is read, over the sum of all."""

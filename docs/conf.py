@@ -18,6 +18,7 @@ extensions = [
     "mathml",
     "family_table",
     "lens_reference",
+    "notebook_pages",
     "package_reference",
 ]
 html_math_renderer = "mathml"

@@ -7,7 +7,7 @@ SOURCES := pyproject.toml constraints.txt
 # Compiled modules are kept, whatever the surroundings say: the tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-model test test-slow check bench docs figures calibration quantization found stub clean
+.PHONY: demo demo-model test test-slow check bench docs figures notebooks calibration quantization found stub clean
 
 demo: $(VENV)/.installed
 	$(BIN)/headspan report demo -o report.html --force
@@ -35,6 +35,9 @@ stub: $(VENV)/.installed-test
 
 figures: $(VENV)/.installed-test
 	$(BIN)/python docs/make_figures.py
+
+notebooks: $(VENV)/.installed-test
+	$(BIN)/python -m docs.make_notebooks
 
 calibration: $(VENV)/.installed-test
 	$(BIN)/python -m docs.make_calibration

@@ -18,6 +18,7 @@ extensions = [
     "mathml",
     "family_table",
     "lens_reference",
+    "notebook_pages",
     "package_reference",
 ]
 html_math_renderer = "mathml"
@@ -26,7 +27,7 @@ html_title = "headspan"
 exclude_patterns = ["_build"]
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 # What only some functions import, and the extra `docs` does not install.
 autodoc_mock_imports = [name for name in ("dask", "distributed", "zarr", "transformers") if find_spec(name) is None]

@@ -78,6 +78,29 @@ def affinity() -> Figures:
     }
 
 
+def weights() -> Figures:
+    """Channels of GPT-2, tokens along MiniLM's heads, the whole wiring of the demo model, and what rounding it does."""
+    import json
+
+    from safetensors.torch import load_file
+
+    import headspan.demo
+
+    folder = Path(headspan.demo.__file__).parent / "checkpoint"
+    rounded = {}
+    for name, W in load_file(folder / "model.safetensors").items():
+        step = W.abs().amax(-1, keepdim=True)  # two bits: three levels in every row
+        rounded[name] = (W / step).round() * step if "proj" in name else W
+    compared = headspan.compare("demo", (rounded, json.loads((folder / "config.json").read_text())), noise="rounding")
+    return {
+        **renamed(headspan.channels(model(GPT2)).figures, channels_pairs="Channels of all pairs"),
+        **renamed(headspan.vocabulary(minilm(), matrices="OV").figures, vocabulary_copying="Copying and matching"),
+        **renamed(headspan.wiring("demo").figures, wiring_layers="Layer to layer"),
+        **renamed(headspan.mixing("demo").figures, mixing_depth="Mean cosine by depth"),
+        **renamed(compared.figures, compare_drift="Drift against a random change"),
+    }
+
+
 def similarity() -> Figures:
     """GPT-2 small, directions sampled from L0H0 as in the first tutorial."""
     return renamed(
@@ -188,7 +211,8 @@ def lab() -> Figures:
 
 
 SUBJECTS: dict[str, Callable[[], Figures]] = {
-    each.__name__: each for each in (affinity, similarity, positions, spectra, running, validate, gaussian, lab)
+    each.__name__: each
+    for each in (affinity, weights, similarity, positions, spectra, running, validate, gaussian, lab)
 }
 
 

@@ -29,6 +29,7 @@ GROUND = (
     "frames",
     "storage",
     "documents",
+    "notebook_views",
     "result",
 )
 """Modules beside the folders, which every folder but a leaf may use."""

@@ -1,49 +1,26 @@
-"""A result as files, as JSON, as a gallery of figures and as the view a notebook shows: made from the schema."""
+"""A result as files and as JSON: made from the schema."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headspan import frames, storage
 from headspan.atomic import check_writable, written_whole
-from headspan.errors import ArgumentError
 from headspan.finding import Finding
 from headspan.storage import without_nan
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
     from headspan.result import Result
 
 PAGE = "headspan.explorer.figures_page:write_figures_page"
 """What writes a result as a page; a lens's `command.py` may name another. By name, since pages are made of results."""
-ROWS = 5
-"""Rows of the first table in a notebook's view."""
-
-
-class Gallery(dict[str, Any]):
-    """Figures by name; in a notebook all of them are shown, one below the other."""
-
-    def __init__(self, title: str, figures: Mapping[str, go.Figure]) -> None:
-        super().__init__(figures)
-        self.title = title
-
-    def __missing__(self, name: str) -> go.Figure:
-        raise ArgumentError(f"there is no figure {name!r} of {self.title}; figures are {', '.join(self)}")
-
-    def __repr__(self) -> str:
-        return f"{self.title}: {', '.join(self)}"
-
-    def _ipython_display_(self) -> None:
-        for figure in self.values():
-            figure.show()
 
 
 def write_result(result: Result, path: Path) -> Path:
@@ -118,29 +95,3 @@ def _strongest(rows: pd.DataFrame, metrics: tuple[str, ...], key: str, top: int)
     kept = rows.loc[sorted(chosen)]
     order = [key, there[0]] if key in kept else [there[0]]
     return kept.sort_values(order, ascending=[True, False][-len(order) :], kind="stable").reset_index(drop=True)
-
-
-def notebook_view(result: Result) -> str:
-    """The leading finding, the head of the first table and the first figure, as HTML that needs no network."""
-    found, parts = result.findings, [f"<p><strong>{escape(result.title)}</strong></p>"]
-    if found:
-        parts.append(f"<p>{escape(found[0].statement)}</p>")
-    if result.tables:
-        ranked = result.lens.schema.metrics
-        rows = result.top(ROWS) if ranked else result.table().head(ROWS)
-        parts.append(rows.to_html(index=False, float_format=lambda value: f"{value:.4g}", escape=True))
-    drawn = result.figures
-    if drawn:
-        parts.append(_figure(next(iter(drawn.values()))))
-    return "".join(parts)
-
-
-_drawn_before = False
-
-
-def _figure(figure: Any) -> str:
-    """A figure as HTML; the drawing library stands in the first one of a session and serves those after it."""
-    global _drawn_before
-    include, _drawn_before = not _drawn_before, True
-    html: str = figure.to_html(full_html=False, include_plotlyjs=include)
-    return html

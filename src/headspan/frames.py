@@ -88,8 +88,9 @@ def ranking(
     """The rows of the first table by one metric, strongest first, with short names: score, expected, z, p, q."""
     if not schema.tables or not schema.metrics:
         raise ArgumentError("this lens has nothing to rank; table() gives its numbers")
-    spec, chosen = schema.tables[0], schema.metric(metric)
+    spec = schema.tables[0]
     rows = table(schema, data, spec, null)
+    chosen = schema.metric(metric or next((name for name in schema.metrics if name in rows), None))
     if node is not None:
         known = list(pd.unique(rows[spec.key])) if spec.key in rows else []
         if node.upper() not in known and node not in known:

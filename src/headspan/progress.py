@@ -9,12 +9,11 @@ that is opened inside another moves the outer one's text alone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from importlib.util import find_spec
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,6 +63,11 @@ class Countdown:
         return f"{self.begun}/{self.total} {name} ...{left}"
 
 
+Draw = Callable[[str, float], None]
+"""Shows a text and how much is done."""
+REDRAWN = 0.2
+"""Seconds between two texts below a cell."""
+
 _OPEN: ContextVar[Step | None] = ContextVar("_OPEN", default=None)
 """The bar that is open."""
 
@@ -107,36 +111,23 @@ def progress_bar(total: float | None = None, title: str = "", *, shown: bool = T
     if outer is not None:
         yield lambda name, *, done=None: outer(name)
         return
-    console = _watched_console() if shown else None
-    if console is None:
+    bar = _watched_bar(total) if shown else None
+    if bar is None:
         yield show_nothing
         return
-    from rich.markup import escape
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
-    from rich.text import Text
-
-    class Amount(ProgressColumn):
-        """What is done and the time left, as far as it can be told; without a total, the time spent."""
-
-        def render(self, task: Task) -> Text:
-            if task.total is None:
-                return Text(duration(task.elapsed or 0.0))
-            left = "" if task.time_remaining is None else f", {duration(task.time_remaining)} left"
-            return Text(f"{task.completed:g}/{task.total:g}{left}")
-
-    begun, current = False, title
-    with Progress(TextColumn("{task.description}"), BarColumn(), Amount(), console=console, transient=True) as bar:
-        task = bar.add_task(escape(title), total=total)
+    begun, complete, current = False, 0.0, title
+    with bar as draw:
+        draw(title, complete)
 
         def step(name: str, *, done: float | None = None) -> None:
-            nonlocal begun, current
-            complete = bar.tasks[0].completed + begun if done is None else done
+            nonlocal begun, complete, current
+            complete = complete + begun if done is None else done
             begun = True
             current = " ".join(part for part in (title, name) if part)
-            bar.update(task, description=escape(current), completed=complete)
+            draw(current, complete)
 
         def inside(name: str, *, done: float | None = None) -> None:
-            bar.update(task, description=escape(f"{current}: {name}" if current else name))
+            draw(f"{current}: {name}" if current else name, complete)
 
         token = _OPEN.set(inside)
         try:
@@ -145,11 +136,57 @@ def progress_bar(total: float | None = None, title: str = "", *, shown: bool = T
             _OPEN.reset(token)
 
 
-def _watched_console() -> Console | None:
-    """Where a bar would be seen: a terminal, or a notebook that can show widgets. None where it would not."""
+def _watched_bar(total: float | None) -> AbstractContextManager[Draw] | None:
+    """A bar where it would be seen: on a terminal, or below a cell of a notebook. None where it would not."""
     if not sys.stderr.isatty() and "IPython" not in sys.modules:
         return None
     from rich.console import Console
 
     console = Console(stderr=True)
-    return console if console.is_terminal or (console.is_jupyter and find_spec("ipywidgets")) else None
+    if console.is_jupyter:
+        return _cell_line(total)
+    return _terminal_bar(console, total) if console.is_terminal else None
+
+
+@contextmanager
+def _terminal_bar(console: Console, total: float | None) -> Iterator[Draw]:
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+    from rich.text import Text
+
+    class Amount(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(_amount(task.completed, task.total, task.elapsed or 0.0, task.time_remaining))
+
+    with Progress(TextColumn("{task.description}"), BarColumn(), Amount(), console=console, transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda text, done: bar.update(task, description=escape(text), completed=done)
+
+
+@contextmanager
+def _cell_line(total: float | None) -> Iterator[Draw]:
+    """A line of text that is emptied at the end; a widget would stay in the file and load scripts in an export."""
+    from IPython.display import display
+
+    handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    start, drawn = monotonic(), float("-inf")
+
+    def draw(text: str, done: float) -> None:
+        nonlocal drawn
+        now = monotonic()
+        if now - drawn > REDRAWN:
+            drawn, passed = now, now - start
+            left = (total - done) * passed / done if total and done else None
+            handle.update({"text/plain": f"{text} {_amount(done, total, passed, left)}"}, raw=True)
+
+    try:
+        yield draw
+    finally:
+        handle.update({"text/plain": ""}, raw=True)
+
+
+def _amount(done: float, total: float | None, passed: float, left: float | None) -> str:
+    """What is done and the time left, as far as it can be told; without a total, the time spent."""
+    if total is None:
+        return duration(passed)
+    return f"{done:g}/{total:g}" + ("" if left is None else f", {duration(left)} left")

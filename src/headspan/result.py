@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from headspan.checkpoint import StoredStack
-    from headspan.documents import Gallery
     from headspan.finding import Finding
+    from headspan.notebook_views import Gallery
     from headspan.schema import Schema
 
 ENDINGS = (".nc", ".csv", ".parquet", ".json", ".html")
@@ -246,7 +246,7 @@ class Result:
         if part is not None:
             colored = classes is not None and "classes" in signature(part.figures).parameters
             drawn = self._made(lambda: part.figures(self, classes=classes) if colored else part.figures(self))
-        from headspan.documents import Gallery
+        from headspan.notebook_views import Gallery
 
         return Gallery(f"{len(drawn)} figures of {self.title}", drawn)
 
@@ -308,9 +308,15 @@ class Result:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from headspan.documents import notebook_view
+        from headspan.notebook_views import figure_html, result_html
 
-        return notebook_view(self)
+        drawn = self.figures
+        return result_html(self) + (figure_html(next(iter(drawn.values()))) if drawn else "")
+
+    def _ipython_display_(self) -> None:
+        from headspan.notebook_views import show_result
+
+        show_result(self)
 
     def _contents(self) -> str:
         if self.data.children:

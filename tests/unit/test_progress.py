@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -89,18 +89,20 @@ def test_a_bar_that_is_not_to_be_shown_is_not() -> None:
     os.close(theirs)
 
 
-@pytest.mark.parametrize("widgets", [True, False])
-def test_a_notebook_that_can_show_widgets_sees_the_bar(widgets: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    shell = type("ZMQInteractiveShell", (), {})()
-    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+def test_a_notebook_sees_a_line_that_is_empty_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    from IPython import display
+
+    shell, texts = type("ZMQInteractiveShell", (), {})(), []
+    handle = SimpleNamespace(update=lambda data, raw: texts.append(data["text/plain"]))
     monkeypatch.setattr(builtins, "get_ipython", lambda: shell, raising=False)
-    monkeypatch.setattr(progress, "find_spec", lambda name: object() if widgets and name == "ipywidgets" else None)
-    console = progress._watched_console()
-    if widgets:
-        assert console is not None
-        assert console.is_jupyter
-    else:
-        assert console is None
+    monkeypatch.setattr(display, "display", lambda data, **options: handle)
+    monkeypatch.setattr(progress, "REDRAWN", -1.0)
+    with progress_bar(4, "seed 0") as step:
+        step("one")
+        step("two", done=2)
+    assert texts[1] == "seed 0 one 0/4"
+    assert re.fullmatch(r"seed 0 two 2/4, \d+ s left", texts[2])
+    assert texts[-1] == ""
 
 
 def test_the_module_loads_no_drawing_library() -> None:

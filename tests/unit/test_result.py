@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+import plotly.io as pio
 import pytest
 import xarray as xr
 
@@ -141,13 +145,49 @@ def test_the_figures_are_drawn_and_one_can_be_asked_for(wiring: Result) -> None:
         wiring.show("Wires")
 
 
+def displayed(subject: object, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What a notebook receives, output by output."""
+    outputs: list[dict[str, Any]] = []
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: outputs.append(data))
+    subject._ipython_display_()  # type: ignore[attr-defined]
+    return outputs
+
+
 def test_a_notebook_shows_every_figure(wiring: Result, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[go.Figure] = []
-    monkeypatch.setattr(go.Figure, "show", lambda figure: shown.append(figure))
     gallery = wiring.show()
-    gallery._ipython_display_()
-    assert shown == list(gallery.values())
+    outputs = displayed(gallery, monkeypatch)
+    assert len(outputs) == len(gallery)
     assert repr(gallery).startswith(f"{len(gallery)} figures of affinity of demo: ")
+
+
+@pytest.mark.parametrize("one", [lambda wiring: wiring, lambda wiring: wiring.show("Wiring diagram")])
+def test_every_output_has_html_for_exports(
+    one: Callable[[Result], Any], wiring: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = displayed(one(wiring), monkeypatch)
+    assert all("text/html" in output for output in outputs)
+    assert "application/vnd.plotly.v1+json" in outputs[-1], "a notebook draws it itself"
+
+
+def test_the_drawing_library_stands_in_the_first_figure_alone(wiring: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headspan.notebook_views._drawn_before", False)
+    first, *others = displayed(wiring.figures, monkeypatch)
+    assert len(first["text/html"]) > 1e6
+    assert all(len(other["text/html"]) < 2e5 for other in others)
+
+
+def test_a_changed_figure_of_a_gallery_stays_changed(wiring: Result) -> None:
+    gallery = wiring.figures
+    gallery["Wiring diagram"].update_layout(title="mine")
+    assert gallery["Wiring diagram"].layout.title.text == "mine"
+
+
+def test_figures_are_pictures_where_plotly_is_told_so(wiring: Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(go.Figure, "to_image", lambda figure, **options: options["format"].encode())
+    monkeypatch.setattr(pio.renderers, "_default_name", "png")
+    outputs = displayed(wiring, monkeypatch)
+    assert outputs[-1] == {"image/png": b64encode(b"png").decode()}
+    assert 'src="data:image/png;base64,' in wiring._repr_html_()
 
 
 def test_the_text_is_short_and_says_what_was_found(wiring: Result) -> None:

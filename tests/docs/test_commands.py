@@ -1,0 +1,164 @@
+"""Commands on the pages: all of them are understood, and those of the blocks run.
+
+1. Every `headspan ...` on a page, in a block or in a sentence, goes through the command line's own parser.
+2. Every option that a sentence names belongs to some command.
+3. Every command of a block runs (slow suite). The demo model stands for MODEL (stories260K where a text is read), its
+   heads for those of larger models, and small files for those of the reader. Commands that would take minutes are
+   named in `ELSEWHERE`, with the tests that run them, or why none does.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import headspan.demo
+from headspan.cli.main import app
+from tests.docs.pages import DOCS, FENCE
+
+PAGES = [DOCS.parent / "README.md", *sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)]
+PAGES = [path for path in PAGES if path.name != "renamed.md" and "decisions" not in path.parts]
+GROUP = typer.main.get_command(app)
+USAGE_ERROR = typer.BadParameter.__mro__[1]  # typer brings its own click, and gives this class no name
+
+FOREIGN = {"--nthreads", "--no-deps", "--to", "--format", "--extra-index-url", "--parallel", "--leave-one-out"}
+"""Options of other programs."""
+STAND_INS = {
+    "MODEL": "demo",
+    "GPT2": "demo",
+    "BASE": "demo",
+    "ORIGINAL": "demo",
+    "A": "demo",
+    "TUNED": "run/step-1000",
+    "QUANTIZED": "run/step-1000",
+    "B": "run/step-1000",
+    "L4H11": "L0H3",
+    "L5H1": "L1H6",
+    "L4H7": "L1H3",
+    "L28H6": "L1H6",
+    "L3N1024": "L1N17",
+    "L1H2": "L0H2",
+    "org/name/model-Q4_K_M.gguf": "demo",
+    "run/model": "demo",
+}
+ELSEWHERE = {
+    "report": "tests/browser and the examples of headspan.report make reports",
+    "train": "tests/unit/lab and tests/docs/test_tutorials.py train; ten seeds take an hour",
+    "sweep": "tests/unit/sweeps; its Hub and its scheduler are not at hand",
+    "evolution": "tests/docs/test_tutorials.py follows a series",
+    "reproduce": "tests/unit/ledger; a document takes minutes",
+    "claims": "tests/unit/ledger; needs a finished run of the lab",
+    "validate": "tests/runtime; minutes",
+    "--run": "tests/unit/test_compare_behavior.py; half a minute each",
+    "--used": "tests/unit/test_channels.py; most of a minute",
+    "--stack": "tests/families; the demo model has one stack",
+    "echo": "tests/docs/test_developing.py installs it",
+    "--help": "tests/unit/cli",
+}
+
+
+def in_blocks(page: str) -> list[str]:
+    """Command lines of the page's console blocks, without prompts, comments and pipes."""
+    lines = [line for fence in FENCE.finditer(page) if fence[2] == "console" for line in fence[3].splitlines()]
+    found = [line.removeprefix("$ ") for line in lines]
+    return [re.split(r"\s+#\s| \| ", line)[0].strip() for line in found if line.startswith("headspan ")]
+
+
+def in_sentences(page: str) -> list[str]:
+    """The same in the page's inline code; `;` divides two."""
+    inline = re.findall(r"(?<!`)`(headspan [^`]+)`(?!`)", FENCE.sub("", page))
+    return [part.strip() for one in inline for part in one.replace("\n", " ").split(";")]
+
+
+def refusal(line: str) -> str:
+    """What the parser says against a command; empty where it understands it. An argument may be missing in prose."""
+    name, *arguments = shlex.split(line)[1:]
+    known = GROUP.commands.get(name)
+    if known is None:
+        return "" if name.startswith("--") or name == "echo" else f"there is no command {name}"
+    if not any(not one.startswith("-") for one in arguments):
+        arguments = ["--help"] if not arguments else ["MODEL", *arguments]
+    try:
+        known.make_context(name, arguments)
+    except typer.Exit:
+        return ""
+    except USAGE_ERROR as problem:
+        message: str = problem.format_message()
+        return "" if message.startswith("Missing argument") else message
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS.parent)))
+def test_every_command_on_a_page_is_understood(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for line in [*in_blocks(text), *in_sentences(text)]:
+        assert refusal(line) == "", line
+
+
+def test_the_parser_refuses_what_is_wrong() -> None:
+    assert "no command" in refusal("headspan clairvoyance demo")
+    assert "--pairs" in refusal("headspan affinity demo --pairs OK")
+
+
+def test_every_option_that_a_sentence_names_exists() -> None:
+    known = {name for command in GROUP.commands.values() for one in command.params for name in one.opts}
+    known |= {name for command in GROUP.commands.values() for one in command.params for name in one.secondary_opts}
+    for page in PAGES:
+        inline = re.findall(r"(?<!`)`(--[a-z][\w-]*)[^`]*`(?!`)", FENCE.sub("", page.read_text(encoding="utf-8")))
+        assert set(inline) - known - FOREIGN - {"--help", "--debug", "--version"} == set(), page.name
+
+
+def runnable() -> Iterator[str]:
+    """Commands of all blocks that are run here, each once, with what stands in."""
+    seen = set()
+    for page in PAGES:
+        for line in in_blocks(page.read_text(encoding="utf-8")):
+            name, *arguments = shlex.split(line)[1:]
+            local = not {name, *arguments} & set(ELSEWHERE) and not any("SmolLM2" in one for one in arguments)
+            hub = any(re.fullmatch(r"(openai-community|EleutherAI)/.*|.*@.*|\.\./.*|runs/.*", one) for one in arguments)
+            speaks = name in ("attention", "gaussian", "mixing") or "--maps" in arguments
+            given = [one if speaks and one == "MODEL" else _stand_in(one) for one in arguments]
+            command = shlex.join([name, *given])
+            if local and not hub and command not in seen:
+                seen.add(command)
+                yield command
+
+
+def _stand_in(argument: str) -> str:
+    words = re.split(r"([:,.\-])", argument) if re.match(r"L\d", argument) else [argument]
+    return "".join(STAND_INS.get(word, word) for word in words)
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the pages speak of."""
+    folder = tmp_path_factory.mktemp("reader")
+    demo = Path(headspan.demo.__file__).parent / "checkpoint"
+    for step in (1000, 2000):
+        shutil.copytree(demo, folder / "run" / f"step-{step}")
+    for name in ("text.txt", "story.txt", "book.txt"):
+        words = 40 if name == "text.txt" else 4000
+        (folder / name).write_text(" ".join(f"The dog saw {word} in the park." for word in range(words // 8)))
+    for name in ("animals.csv", "tools.csv", "shots.csv"):
+        (folder / name).write_text("word;clue\nsun;hot\ntree;green\nriver;wet\ndog;loud\ncat;soft\nstone;hard\n")
+    pairs = "\n".join(f"next,#{number},#{number + 1}" for number in range(2, 60, 2))
+    (folder / "pairs.csv").write_text(f"relation,left,right\n{pairs}\n")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", list(runnable()))
+def test_a_command_of_a_block_runs(command: str, reader: Path, stories: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(reader)
+    arguments = [str(stories) if one == "MODEL" else one for one in shlex.split(command)]
+    if "--few-shot" in arguments:
+        arguments = ["shots.csv" if one == "pairs.csv" else one for one in arguments]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output

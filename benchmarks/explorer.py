@@ -4,19 +4,16 @@
   a node to its card and diagram; from a filter to the diagram; the longest task while scrolling. Times are those of the
   browser's own clock and end with the frame after the change.
 - A page of 1,024 heads with 2,000 edges drawn: size, and the longest task of a click and of a filter.
-- Processor time of `headspan report` on GPT-2's attention.
 """
 
 from __future__ import annotations
 
-import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from benchmarks.measure import models_folder
+from benchmarks.report import report_cost
 from headspan.explorer.payload import HeadGrid
 from tests.browser.chromium import Watched, opened, running_browser
 from tests.browser.synthetic_page import write_page
@@ -55,8 +52,8 @@ SCROLL = """async () => {
 def main() -> None:
     """Print every figure with its target."""
     with tempfile.TemporaryDirectory() as name, running_browser() as browser:
-        gpt2, seconds = _gpt2_page(Path(name) / "gpt2.html")
-        print(f"headspan report, GPT-2 attention: {seconds:.0f} s of processor time (target 30)")
+        gpt2 = Path(name) / "gpt2.html"
+        report_cost(models_folder() / "gpt2-attention", gpt2)
         print(f"size, 144 heads: {gpt2.stat().st_size / 1e6:.1f} MB (target 8)")
         with opened(browser, gpt2, width=1440, height=900) as page:
             ready = page.evaluate("performance.now()")
@@ -99,16 +96,6 @@ def _interactions(page: Watched) -> None:
     work = 1000 * (meter.seconds() - before)
     print(f"scrolling, figures drawn ahead: longest task {max(page.evaluate('tasks'), default=0):.0f} ms (target 200), "
           f"{work:.0f} ms of the main thread in all")  # fmt: skip
-
-
-def _gpt2_page(path: Path) -> tuple[Path, float]:
-    """The page, and the processor seconds that it took."""
-    folder = models_folder() / "gpt2-attention"
-    line = [sys.executable, "-m", "headspan", "report", str(folder), "-o", str(path), "--fresh", "--force"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(line, check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return path, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def _large_page(path: Path) -> Path:

@@ -16,6 +16,7 @@ from benchmarks import (
     packed,
     positions,
     reading,
+    report,
     runtime,
     scale,
     similarity,
@@ -47,6 +48,7 @@ BENCHMARKS = {
         sweep,
         callbacks,
         scale,
+        report,
         explorer,
     )
 }

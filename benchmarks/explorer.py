@@ -4,7 +4,8 @@
   a node to its card and diagram; from a filter to the diagram; the longest task while scrolling, at once after opening
   and with figures drawn ahead.
 - A page of 1,024 heads with 2,000 edges drawn: size, and the longest task of a click and of filters.
-- Processor time of `headspan report` on GPT-2's attention, unless its page is given as the argument.
+
+GPT-2's page is made first, unless it is given as the argument; `benchmarks.report` measures what that takes.
 
 Pages are opened several times. Times on the clock end with the frame after the change and grow with whatever else the
 machine does, so the load is printed. Work is processor time of the main thread; a task is what the browser does without
@@ -15,9 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from typing import Any
 from playwright.sync_api import Browser
 
 from benchmarks.measure import models_folder
+from benchmarks.report import report_cost
 from headspan.explorer.payload import HeadGrid
 from tests.browser.chromium import Watched, opened, running_browser
 from tests.browser.synthetic_page import write_page
@@ -69,8 +69,8 @@ def main(page: Path | None = None) -> None:
     with tempfile.TemporaryDirectory() as name, running_browser() as browser:
         print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         if page is None:
-            page, seconds = _gpt2_page(Path(name) / "gpt2.html")
-            print(f"headspan report, GPT-2 attention: {seconds:.0f} s of processor time (target 30)")
+            page = Path(name) / "gpt2.html"
+            report_cost(models_folder() / "gpt2-attention", page)
         print(f"size, 144 heads: {page.stat().st_size / 1e6:.1f} MB (target 8)")
         _openings(browser, page)
         _clicks(browser, page)
@@ -174,16 +174,6 @@ def _range(values: list[float]) -> str:
 def _tasks(longest: list[tuple[float, float]]) -> str:
     clock, work = (list(each) for each in zip(*longest, strict=True))
     return f"{_range(work)} of processor time, {_range(clock)} on the clock"
-
-
-def _gpt2_page(path: Path) -> tuple[Path, float]:
-    """The page, and the processor seconds that it took."""
-    folder = models_folder() / "gpt2-attention"
-    line = [sys.executable, "-m", "headspan", "report", str(folder), "-o", str(path), "--fresh", "--force"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(line, check=True, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return path, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def _large_page(path: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,22 @@ def heavy_modules_after(arguments: list[str]) -> list[str]:
 
 def test_help_loads_nothing_heavy() -> None:
     assert heavy_modules_after(["--help"]) == []
+
+
+@pytest.mark.parametrize(("own", "used"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(own: str | None, used: str) -> None:
+    program = (
+        "import atexit, os, sys\n"
+        "from headspan.cli.main import main\n"
+        "assert 'torch' not in sys.modules\n"
+        "sys.argv = ['headspan', '--version']\n"
+        "atexit.register(lambda: print(os.environ['OMP_WAIT_POLICY']))\n"
+        "main()"
+    )
+    env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    env |= {} if own is None else {"OMP_WAIT_POLICY": own}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.splitlines()[-1] == used
 
 
 def test_inspect_loads_nothing_heavy_for_any_file_format(stories: Path, tmp_path: Path) -> None:

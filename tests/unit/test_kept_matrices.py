@@ -10,9 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+import headspan
 from headspan.checkpoint import Checkpoint, open_checkpoint
 from headspan.errors import ArgumentError
 from headspan.heads import Heads
+from headspan.lenses.affinity import measurement
+from headspan.lenses.affinity.pair_tables import KernelTables, kernel_tables
 from tests.families.tiny_models import CASES
 
 MATRICES: dict[str, Callable[[Heads], Tensor]] = {
@@ -150,3 +153,42 @@ def test_heads_travel_to_another_process_without_what_they_keep(folder: Path) ->
 def test_a_table_of_another_name_is_refused(folder: Path) -> None:
     with pytest.raises(ArgumentError, match="there is no table 'W_X'; tables are W_E, W_pos, W_U"):
         open_checkpoint(folder).heads().table("W_X")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[KernelTables]:
+    """Tables of projection kernels that were computed, in order."""
+    found: list[KernelTables] = []
+
+    def counted(*arguments: object) -> KernelTables:
+        found.append(kernel_tables(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(measurement, "kernel_tables", counted)
+    return found
+
+
+def test_wiring_takes_the_kernels_that_affinity_made(folder: Path, made: list[KernelTables]) -> None:
+    model = headspan.open(folder)
+    alone = headspan.wiring(folder)
+    made.clear()
+    headspan.affinity(model)
+    shared = headspan.wiring(model)
+    assert len(made) == 1
+    for role in "QKV":
+        assert shared[f"O to {role}"].share.identical(alone[f"O to {role}"].share)
+
+
+def test_kernels_are_made_anew_for_other_weights_pairs_and_tolerances(folder: Path, made: list[KernelTables]) -> None:
+    model = headspan.open(folder)
+    for options in ({}, {"pairings": "OK"}, {"tolerance": 0.5}, {"fold": "layernorm"}, {"dtype": "float32"}):
+        headspan.affinity(model, **options)
+    assert len(made) == 5
+
+
+def test_a_changed_result_does_not_change_the_next(folder: Path) -> None:
+    model = headspan.open(folder)
+    first = headspan.affinity(model, pairings="OK")
+    before = first["OK"].projection_kernel.copy(deep=True)
+    first["OK"].projection_kernel.values[:] = 0.0
+    assert headspan.affinity(model, pairings="OK")["OK"].projection_kernel.identical(before)

@@ -59,6 +59,17 @@ def _bare(layer: Layer) -> Layer:
     return replace(layer, write_norm=None, norm=None if layer.after else layer.norm)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "qwen3", "bert"])
+def test_streams_that_are_still_one_need_not_be_repeated(name: str) -> None:
+    heads = checked(open_runnable(tiny(name), dtype="float64").heads())
+    stream = torch.randn(2, 10, heads.d_model, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    betas = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+    layer = read_layer(heads, heads.layers[0], 10, biases=True)
+    repeated = applied(layer, stream.expand(2, 3, *stream.shape), betas)
+    torch.testing.assert_close(applied(layer, stream[None, None], betas), repeated)
+    assert not torch.allclose(repeated[0, 0], repeated[0, 2])  # settings do differ behind the layer
+
+
 def test_sinks_take_their_share_of_every_row() -> None:
     heads = checked(open_runnable(tiny("llama"), dtype="float64").heads())
     layer = read_layer(heads, 0, 6, biases=False)

@@ -45,6 +45,11 @@ def grouped() -> headspan.Heads:
     return tiny("llama").heads()
 
 
+def test_distances_within_layers_are_the_same_with_and_without_those_across(heads: headspan.Heads) -> None:
+    both, within = quick(heads, across_layers=True), quick(heads, across_layers=False)
+    np.testing.assert_allclose(both["layer_distance"], within["layer_distance"], rtol=0, atol=1e-12)
+
+
 def test_scipy_finds_the_same_distances_within_and_across_layers(
     heads: headspan.Heads, result: headspan.Result
 ) -> None:

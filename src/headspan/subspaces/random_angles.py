@@ -78,7 +78,7 @@ def _bartlett(size: int, freedom: int, draws: int, generator: torch.Generator, u
     return (normals.triu(1) if upper else normals.tril(-1)) + torch.diag_embed((2 * gammas).sqrt())
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)  # SmolLM2 in four bits has 83 pairs of ranks, each asked for twice
 @one_thread()
 def _sample(d: int, p: int, q: int, draws: int, seed: int) -> Tensor:
     """[draws, p] ascending angles for p <= q and p + q <= d."""

@@ -102,7 +102,9 @@ def checked(heads: Heads, length: int = 0) -> Heads:
     return heads.refolded("none").unrolled()
 
 
-def applied(layer: Layer, x: Streams, betas: Float[Tensor, " beta"]) -> Streams:
+def applied(
+    layer: Layer, x: Float[Tensor, "#skip #beta sequence position d_model"], betas: Float[Tensor, " beta"]
+) -> Streams:
     """What every stream becomes; the first is replaced by what the layer writes, to the second it is added.
 
     Streams that are still one and the same have a single `skip` and `beta`.

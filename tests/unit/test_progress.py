@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from headspan import progress
-from headspan.progress import duration, progress_bar, show_nothing
+from headspan.progress import Countdown, duration, progress_bar, show_nothing
 
 
 def on_a_terminal(program: str) -> str:
@@ -108,3 +108,11 @@ def test_a_notebook_sees_a_line_that_is_empty_at_the_end(monkeypatch: pytest.Mon
 def test_the_module_loads_no_drawing_library() -> None:
     program = "import sys, headspan.progress; assert 'rich' not in sys.modules and 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+
+
+def test_a_log_counts_steps_and_says_about_how_long_the_rest_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((0.0, 0.0, 20.0, 40.0))
+    monkeypatch.setattr("headspan.progress.monotonic", lambda: next(clock))
+    countdown = Countdown(3)
+    lines = [countdown.line(name) for name in ("Ranks", "Affinity", "Spectra")]
+    assert lines == ["1/3 Ranks ...", "2/3 Affinity ... (about 40 s left)", "3/3 Spectra ... (about 20 s left)"]

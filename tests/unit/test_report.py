@@ -194,13 +194,13 @@ def test_what_was_skipped_is_one_line() -> None:
     assert skipped_line({"ranks": None, "validate": "takes minutes"}) is None
 
 
-def test_a_finding_shows_its_numbers_and_its_reference() -> None:
+def test_a_finding_shows_its_p_once_and_its_reference() -> None:
     finding = Finding("ranks", "S.", value=2.5, expected=1.0, p=0.004, evidence="E.", reference="arXiv 1")
-    shown = (
-        '<p class="evidence">Value 2.5; expected 1. <span class="whole">p = 0.004.</span> E. Reference: arXiv 1.</p>'
-    )
+    shown = '<p class="evidence"><span class="whole">p = 0.004.</span> E. Reference: arXiv 1.</p>'
     assert shown in str(finding_block(finding))
     assert "p &lt; 1e-300</span>." in str(finding_block(replace(finding, p=0.0)))
+    said = replace(finding, statement="S (p = 0.004).")
+    assert '<p class="evidence">E. Reference: arXiv 1.</p>' in str(finding_block(said))
     plain = replace(finding, expected=None, p=None, reference="")
     assert '<p class="evidence">E.</p>' in str(finding_block(plain))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -70,17 +71,17 @@ def _item(finding: Finding, identifier: str, name: str) -> Markup:
 
 
 def _numbers(finding: Finding) -> str:
-    """Value, expected value, p and q, as far as there are any."""
-    numbers = [] if finding.expected is None else [f"Value {finding.value:.4g}; expected {finding.expected:.4g}."]
+    """p and q as far as the sentence does not give them; the value and its null stand in the sentence."""
+    numbers = []
     for name, value in (("p", finding.p), ("q", finding.q)):
-        if value is not None:
+        if value is not None and not re.search(rf"\b{name} [=<]", finding.statement):
             # Zero is what is left of a number too small for a float.
             numbers.append(f"{name} = {value:.2g}." if value else f"{name} < 1e-300.")
     return " ".join(numbers)
 
 
 def finding_block(finding: Finding, linked: bool = True) -> Markup:
-    """One finding with its numbers, what is expected, and its evidence; heads are links on a linked page."""
+    """One finding with its p and q and its evidence; heads are links on a linked page."""
     words = linked_text if linked else str
     reference = f"Reference: {finding.reference}." if finding.reference else ""
     evidence = " ".join(part for part in (_numbers(finding), finding.evidence, reference) if part)

@@ -21,7 +21,8 @@ def phrases(result: Result) -> dict[str, str]:
         return {}
     tables = [edges(result, pairing).assign(pairing=pairing) for pairing in used]
     every = pd.concat(tables, ignore_index=True)
-    standing = every[every["tier"].isin(STANDING)].sort_values(f"z_{null}", ascending=False, kind="stable")
+    # By score, as the lists of a card are: what is read most is not what is read most above its null.
+    standing = every[every["tier"].isin(STANDING)].sort_values("score", ascending=False, kind="stable")
     found = {str(label): NONE for side in ("src", "dst") for label in every[side].unique()}
     partners = {side: standing.drop_duplicates(side).set_index(side) for side in ("src", "dst")}
     counts = standing["src"].value_counts().add(standing["dst"].value_counts(), fill_value=0)

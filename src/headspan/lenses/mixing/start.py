@@ -45,10 +45,10 @@ def starting_stream(
     count = f"{sequences} sequences of {length} tokens"
     try:
         return Start(_from_tables(heads, sequences, length, seed), f"random tokens: {count} ({running})")
-    except MissingTensor as problem:
+    except MissingTensor:
         shape = (sequences, length, heads.d_model)
         drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        return Start(drawn, f"random vectors in place of tokens: {count} ({problem})")
+        return Start(drawn, f"random vectors in place of tokens: {count} ({running})")
 
 
 def _states(model: RunnableModel, tokens: Tensor) -> Float[Tensor, "depth sequence position d_model"]:

@@ -34,6 +34,11 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "similarity": (DEEP, {"space": "qk", "qk_rank": 40, "maps": False}),
     "affinity": (DEEP, {"metrics": ["pk"], "draws": 10}),
     "affinity of both scores": (DEEP, {"draws": 10, "pairings": "OV"}),
+    "channels": (DEEP, {"pairings": "OK", "null": "haar"}),
+    "channels of candidates": (DEEP, {"pairings": "OK", "algorithm": "candidates"}),
+    "vocabulary": (WIDE | {"num_hidden_layers": 3, "intermediate_size": 8192, "vocab_size": 20_000}, {"draws": 50}),
+    "wiring": (DEEP, {"src": "heads,mlp", "dst": "K,mlp"}),
+    "wiring of tables": (WIDE, {"src": "W_E,mlp"}),
 }
 PROGRAM = """
     import json, sys
@@ -82,6 +87,8 @@ def whole(shape: dict[str, object]) -> int:
         ("positions", "6MB", "directions in 512 dimensions need .* raise the memory budget"),
         ("spectra", "3MB", "W_E takes .* raise the budget by"),
         ("similarity", "1MB", "the spaces of one layer need .* raise the memory budget"),
+        ("vocabulary", "6MB", "token tables take .* heads of one layer .* raise it by"),
+        ("channels", "1MB", "senders of one layer take .* raise it"),
     ],
 )
 def test_what_a_budget_cannot_hold_is_refused_by_its_size(lens: str, budget: str, message: str) -> None:

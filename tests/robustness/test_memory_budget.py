@@ -26,6 +26,8 @@ DEEP = {
 """Much attention: 1.2 GB in double precision, which these lenses compute in."""
 WIDE = DEEP | {"num_hidden_layers": 2, "intermediate_size": 16_384, "vocab_size": 40_000}
 """Large matrices around it: 1.2 GB too."""
+BROAD = DEEP | {"num_hidden_layers": 9, "num_attention_heads": 16, "hidden_size": 2048}
+"""As much attention in fewer layers."""
 BUDGET = 900 * 10**6
 CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "ranks": (DEEP, {}),
@@ -34,8 +36,8 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "similarity": (DEEP, {"space": "qk", "qk_rank": 40, "maps": False}),
     "affinity": (DEEP, {"metrics": ["pk"], "draws": 10}),
     "affinity of both scores": (DEEP, {"draws": 10, "pairings": "OV"}),
-    "channels": (DEEP, {"pairings": "OK", "null": "haar"}),
-    "channels of candidates": (DEEP, {"pairings": "OK", "algorithm": "candidates"}),
+    "channels": (BROAD, {"pairings": "OK", "null": "haar"}),
+    "channels of candidates": (BROAD, {"pairings": "OK", "algorithm": "candidates", "top": 5}),
     "vocabulary": (WIDE | {"num_hidden_layers": 3, "intermediate_size": 8192, "vocab_size": 20_000}, {"draws": 50}),
     "wiring": (DEEP, {"src": "heads,mlp", "dst": "K,mlp"}),
     "wiring of tables": (WIDE, {"src": "W_E,mlp"}),

@@ -59,7 +59,8 @@ def haar_corners(count: int, p: int, q: int, d: int, seed: int) -> Float[Tensor,
     chi = torch.from_numpy(generator.chisquare(d - q - np.arange(p), (count, p))).sqrt()
     triangles.diagonal(dim1=1, dim2=2).copy_(chi)
     # Some at a time and in place: all of them take hundreds of megabytes for heads of 128 dimensions.
-    for G, T in zip(corners.split(AT_ONCE), triangles.split(AT_ONCE), strict=True):
+    for start in range(0, count, AT_ONCE):
+        G, T = (each[start : start + AT_ONCE] for each in (corners, triangles))
         L = torch.linalg.cholesky(G @ G.mT + T @ T.mT)
         G.copy_(torch.linalg.solve_triangular(L, G, upper=False))
     return corners

@@ -37,10 +37,7 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "affinity": (DEEP, {"metrics": ["pk"], "draws": 10}),
     "affinity of both scores": (DEEP, {"draws": 10, "pairings": "OV"}),
     "channels": (BROAD, {"pairings": "OK", "null": "haar"}),
-    "channels of candidates": (BROAD, {"pairings": "OK", "algorithm": "candidates", "top": 5}),
     "vocabulary": (WIDE | {"num_hidden_layers": 3, "intermediate_size": 8192, "vocab_size": 20_000}, {"draws": 50}),
-    "wiring": (DEEP, {"src": "heads,mlp", "dst": "K,mlp"}),
-    "wiring of tables": (WIDE, {"src": "W_E,mlp"}),
 }
 PROGRAM = """
     import json, sys

@@ -55,7 +55,7 @@ def _against_bare() -> None:
 
     heads = _model()
     tables = {side: TokenTable(heads, side) for side in ("read", "write")}
-    ((_, factors),) = circuit_blocks(heads, ("OV", "QK"), None, 0, "4GB")
+    ((_, factors),) = circuit_blocks(heads, ("OV", "QK"), None, 0, (0, 4 * 10**9))
     matrix = {name: token_rows(heads, name).stored for name in ("W_E", "W_U")}
 
     def bare() -> None:

@@ -103,10 +103,13 @@ def main(path: str, seeds: int = 4) -> None:
         own = trained(model, seed, copied=True)
         for kind, changes in zip(KINDS, (own, trained(model, seed, copied=False), random_like(own, seed)), strict=True):
             rows[kind].append(numbers(model, changes))
-            print(seed, kind, {name: round(value, 4) for name, value in rows[kind][-1].items()}, flush=True)
+            sys.stdout.write(
+                f"{seed} {kind} " + str({name: round(value, 4) for name, value in rows[kind][-1].items()}) + "\n"
+            )
     for name in rows[KINDS[0]][0]:
         told = [np.array([row[name] for row in rows[kind]]) for kind in KINDS]
-        print(name, *(f"{each.mean():.3g} ({each.min():.3g} to {each.max():.3g})" for each in told), sep=" | ")
+        cells = [f"{each.mean():.3g} ({each.min():.3g} to {each.max():.3g})" for each in told]
+        sys.stdout.write(" | ".join([name, *cells]) + "\n")
 
 
 if __name__ == "__main__":

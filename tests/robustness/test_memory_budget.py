@@ -30,6 +30,8 @@ DEEP = {
 """Much attention: 1.2 GB in double precision, which these lenses compute in."""
 WIDE = DEEP | {"num_hidden_layers": 2, "intermediate_size": 16_384, "vocab_size": 40_000}
 """Large matrices around it: 1.2 GB too."""
+BROAD = DEEP | {"num_hidden_layers": 9, "num_attention_heads": 16, "hidden_size": 2048}
+"""As much attention in fewer layers."""
 BUDGET = 900 * 10**6
 CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "ranks": (DEEP, {}),
@@ -39,6 +41,8 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "affinity": (DEEP, {"metrics": ["pk"], "draws": 10}),
     "drift": (DEEP | {"num_attention_heads": 64}, {"draws": 3}),
     "affinity of both scores": (DEEP, {"draws": 10, "pairings": "OV"}),
+    "channels": (BROAD, {"pairings": "OK", "null": "haar"}),
+    "vocabulary": (WIDE | {"num_hidden_layers": 3, "intermediate_size": 8192, "vocab_size": 20_000}, {"draws": 50}),
 }
 PROGRAM = """
     import inspect, json, sys
@@ -90,6 +94,8 @@ def whole(shape: dict[str, object]) -> int:
         ("positions", "6MB", "directions in 512 dimensions need .* raise the memory budget"),
         ("spectra", "3MB", "W_E takes .* raise the budget by"),
         ("similarity", "1MB", "the spaces of one layer need .* raise the memory budget"),
+        ("vocabulary", "6MB", "token tables take .* heads of one layer .* raise it by"),
+        ("channels", "1MB", "senders of one layer take .* raise it"),
     ],
 )
 def test_what_a_budget_cannot_hold_is_refused_by_its_size(lens: str, budget: str, message: str) -> None:

@@ -85,6 +85,27 @@ def test_half_precision_tables_stay_as_they_are_and_read_the_same():
         np.testing.assert_array_equal(read_directions(half, u, side).ids, read_directions(wide, u, side).ids)
 
 
+def test_a_table_of_262144_tokens_is_read_in_blocks_and_never_tokens_by_tokens(monkeypatch):
+    heads = headspan.open(llama(n_tokens=2**18, d=16, dtype=torch.bfloat16)).heads(dtype=torch.float32)
+    table, largest = TokenTable(heads, "read", memory=2**20), 0
+    blocks = type(table.rows).blocks
+
+    def watched(*arguments):
+        nonlocal largest
+        for start, block in blocks(*arguments):
+            largest = max(largest, block.nbytes)
+            yield start, block
+
+    monkeypatch.setattr(type(table.rows), "blocks", watched)
+    u = torch.randn(5, 16, generator=torch.Generator().manual_seed(4))
+    reading = table.read(u)
+    assert 0 < largest <= 2**20
+    assert table.rows.stored.dtype == torch.bfloat16
+    W_E = heads.W_E.double()
+    scores = (W_E - W_E.mean(0)) @ u.double().T
+    np.testing.assert_array_equal(reading.ids[:, 0, :3], scores.topk(3, dim=0).indices.T.numpy())
+
+
 def test_factorized_tables_are_widened_in_the_direction_not_in_the_table():
     transformers = pytest.importorskip("transformers")
     config = transformers.AlbertConfig(

@@ -19,13 +19,14 @@ With grouped heads the destination is a query head; it brings the kv head that i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.dims import COMPOSING, HeadLabel
+from headspan.dims import COMPOSING, HeadLabel, Role
 from headspan.errors import ArgumentError
 from headspan.heads.block import HeadBlock
 from headspan.heads.heads import Heads
@@ -37,6 +38,12 @@ from headspan.threads import one_thread
 SIDES = ("source", "sent", "received", "target")
 """The four directions of a channel, in the order in which it is travelled."""
 Factors = Float[Tensor, "layer head d_model _"]
+
+
+def receiving_roles(pairings: Sequence[str]) -> tuple[Role, ...]:
+    """Roles of a destination that channels of these pairings lead through."""
+    scores = {"OQ", "OK"} & set(pairings)
+    return (*(("Q", "K") if scores else ()), *(("V", "O") if "OV" in pairings else ()))
 
 
 def senders(heads: Heads, block: HeadBlock) -> Factors:

@@ -307,7 +307,9 @@ class Heads:
 
         Each is read when the one before has been dealt with; none is kept.
         """
-        return (weight for weight, _ in embeddings.mlp_linears(self.reader, layer))
+        for weight, _ in embeddings.mlp_linears(self.reader, layer):
+            yield weight
+            del weight
 
     def norm(self, layer: int) -> NormWeights:
         """The norm before the attention of one layer (after it, in a post-norm model), as stored."""

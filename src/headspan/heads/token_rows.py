@@ -24,7 +24,7 @@ from headspan.heads.norms import without_mean
 from headspan.heads.reader import WeightReader
 
 BLOCK = 2**24
-"""Entries of a table that are converted at a time."""
+"""Entries of a table that are converted at a time where memory allows."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class TokenRows:
         return rows if self.pull is None else rows @ self.pull.mT.to(dtype)
 
     def blocks(
-        self, dtype: torch.dtype, keep: Int[Tensor, " kept"] | None = None
+        self, dtype: torch.dtype, keep: Int[Tensor, " kept"] | None = None, entries: int = BLOCK
     ) -> Iterator[tuple[int, Float[Tensor, "block width"]]]:
         """Stored rows in the wanted dtype, with the place of the first; `keep` chooses tokens, in ascending order."""
         n = self.n_tokens if keep is None else len(keep)
-        step = max(1, BLOCK // max(self.stored.shape[1], 1))
+        step = max(1, entries // max(self.stored.shape[1], 1))
         for start in range(0, n, step):
             chosen = self.stored[start : start + step] if keep is None else self.stored[keep[start : start + step]]
             yield start, chosen.to(dtype)

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from headspan.errors import ArgumentError, ShapeError
 from headspan.heads import Heads
-from headspan.heads.token_rows import TokenRows, token_rows
+from headspan.heads.token_rows import BLOCK, TokenRows, token_rows
 from headspan.lenses.token_texts import Tokens, tokens_of
 from headspan.statistics.draw_tails import upper_p_values
 from headspan.threads import one_thread
@@ -92,9 +92,13 @@ class TokenTable:
         Leave out special, unused and byte tokens.
     tokenizer
         A `transformers` tokenizer, in place of the files beside the weights.
+    memory
+        Bytes that a block of the table may take in the precision of the heads; the table itself is held as stored.
     """
 
-    def __init__(self, heads: Heads, side: str, *, filtered: bool = True, tokenizer: Any = None) -> None:
+    def __init__(
+        self, heads: Heads, side: str, *, filtered: bool = True, tokenizer: Any = None, memory: int | None = None
+    ) -> None:
         if side not in SIDES:
             raise ArgumentError(f"side={side!r} is unknown; it is one of {', '.join(SIDES)}")
         unembeds = "W_U" in heads.reader.stored.parts
@@ -103,6 +107,7 @@ class TokenTable:
         self.tokens = tokens_of(heads, self.rows.n_tokens, tokenizer)
         self.dtype = heads.dtype
         self.d_model = heads.d_model
+        self.entries = BLOCK if memory is None else min(BLOCK, memory // heads.dtype.itemsize)
         every = len(self.tokens.kept) == self.rows.n_tokens
         self.keep = None if every or not filtered else self.tokens.kept.to(heads.device)
         self._nulls: dict[tuple[int, int], Reading] = {}
@@ -121,7 +126,7 @@ class TokenTable:
         """Mean of the stored rows that are kept, in float64."""
         stored = self.rows.stored
         total = torch.zeros(stored.shape[1], dtype=torch.float64, device=stored.device)
-        for _, block in self.rows.blocks(self.dtype, self.keep):
+        for _, block in self.rows.blocks(self.dtype, self.keep, self.entries):
             total += block.sum(0, dtype=torch.float64)
         return total / self.n_kept
 
@@ -130,7 +135,7 @@ class TokenTable:
         """Mean of e e^T over kept tokens, less that of their mean: the covariance of the table in the stream."""
         width = self.rows.stored.shape[1]
         total = torch.zeros(width, width, dtype=torch.float64, device=self.rows.stored.device)
-        for _, block in self.rows.blocks(self.dtype, self.keep):
+        for _, block in self.rows.blocks(self.dtype, self.keep, self.entries):
             total += block.mT @ block
         total = total / self.n_kept - torch.outer(self.mean, self.mean)
         pull = None if self.rows.pull is None else self.rows.pull.double()
@@ -148,7 +153,7 @@ class TokenTable:
         # Directions are shared out among threads, each of which multiplies and sums by itself: they never wait.
         workers = torch.get_num_threads()
         with one_thread(), ThreadPoolExecutor(workers) as pool:
-            for start, block in self.rows.blocks(self.dtype, self.keep):
+            for start, block in self.rows.blocks(self.dtype, self.keep, self.entries):
                 sums.measure_sizes(block)
                 list(pool.map(partial(sums.add, start, block), sums.parts))
         return self._reading(sums, min(count, self.n_kept))

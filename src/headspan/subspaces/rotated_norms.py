@@ -37,6 +37,8 @@ GRID, DRAWS, POOL = 10, 64, 16
 """Spectra of a side in the grid of pairs, values drawn for each pair, and of how many times as many corners."""
 WIDE, MOST_DRAWS = 16, 256
 """Corners with fewer rows are cheap, and their law is drawn more often: DRAWS WIDE / p times, MOST_DRAWS at most."""
+AT_ONCE = 64
+"""Corners that are made of normal draws at a time."""
 SKEWNESS = (0.3, 2.0)
 """Between that of a largest singular value of many equal ones, and a little above that of |x| for a normal x."""
 Array = Float[np.ndarray, "..."]
@@ -59,12 +61,16 @@ def haar_corners(count: int, p: int, q: int, d: int, seed: int) -> Float[Tensor,
     if p + q > d:
         frame: Tensor = torch.linalg.qr(torch.from_numpy(generator.standard_normal((count, d, q)))).Q
         return frame[:, :p]
-    G = torch.from_numpy(generator.standard_normal((count, p, q)))
-    T = torch.from_numpy(np.tril(generator.standard_normal((count, p, p)), -1))
-    T.diagonal(dim1=1, dim2=2).copy_(torch.from_numpy(generator.chisquare(d - q - np.arange(p), (count, p))).sqrt())
-    L = torch.linalg.cholesky(G @ G.mT + T @ T.mT)
-    corner: Tensor = torch.linalg.solve_triangular(L, G, upper=False)
-    return corner
+    corners: Tensor = torch.from_numpy(generator.standard_normal((count, p, q)))
+    triangles = torch.from_numpy(generator.standard_normal((count, p, p))).tril_(-1)
+    chi = torch.from_numpy(generator.chisquare(d - q - np.arange(p), (count, p))).sqrt()
+    triangles.diagonal(dim1=1, dim2=2).copy_(chi)
+    # Some at a time and in place: all of them take hundreds of megabytes for heads of 128 dimensions.
+    for start in range(0, count, AT_ONCE):
+        G, T = (each[start : start + AT_ONCE] for each in (corners, triangles))
+        L = torch.linalg.cholesky(G @ G.mT + T @ T.mT)
+        G.copy_(torch.linalg.solve_triangular(L, G, upper=False))
+    return corners
 
 
 @one_thread()

@@ -12,9 +12,9 @@ import xarray as xr
 from jaxtyping import Float
 from scipy import special
 
-from headspan.dims import HeadLabel
+from headspan.dims import HeadLabel, Role
 from headspan.heads import HeadBlock, Heads
-from headspan.heads.channels import SIDES, Channels, channels_between
+from headspan.heads.channels import SIDES, Channels, channels_between, receiving_roles
 from headspan.lenses.channels.pair_cores import spectrum_numbers
 from headspan.lenses.token_reading import TokenTable
 
@@ -43,17 +43,19 @@ class ChannelReader:
 
     def __init__(self, heads: Heads, delta: int) -> None:
         self.heads, self.delta = heads.to("float64"), delta
-        self._blocks: dict[tuple[str, int], HeadBlock] = {}
+        self._blocks: dict[str, tuple[int, tuple[Role, ...], HeadBlock]] = {}
 
     def channels(self, src: HeadLabel, dst: HeadLabel, pairing: str) -> Channels:
-        before, after = self._block("VO", src.layer), self._block("QKVO", dst.layer)
+        before = self._block("source", src.layer, ("V", "O"))
+        after = self._block("destination", dst.layer, receiving_roles((pairing,)))
         return channels_between(self.heads, before, after, src, dst, pairing, self.delta)
 
-    def _block(self, roles: str, layer: int) -> HeadBlock:
-        if (roles, layer) not in self._blocks:
-            self._blocks = {key: block for key, block in self._blocks.items() if key[0] != roles}
-            self._blocks[roles, layer] = self.heads.layer(layer, tuple(roles))
-        return self._blocks[roles, layer]
+    def _block(self, side: str, layer: int, roles: tuple[Role, ...]) -> HeadBlock:
+        """The layer of one side, read again only where another layer or other roles are wanted."""
+        if side not in self._blocks or self._blocks[side][:2] != (layer, roles):
+            self._blocks.pop(side, None)  # before the next is read
+            self._blocks[side] = (layer, roles, self.heads.layer(layer, roles))
+        return self._blocks[side][2]
 
 
 def channel_dataset(reader: ChannelReader, wanted: Sequence[Wanted]) -> xr.Dataset:

@@ -17,10 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headspan.dims import ROLES
 from headspan.errors import MemoryBudgetError
 from headspan.heads import Heads
-from headspan.heads.channels import receivers, senders
+from headspan.heads.channels import receivers, receiving_roles, senders
 from headspan.progress import current_step
 from headspan.threads import one_thread
 
@@ -70,7 +69,7 @@ def pair_tables(heads: Heads, pairings: Sequence[str], order: Order, delta: int,
             if not sources:
                 continue
             current_step(f"channels into layer {heads.layers[layer]} of {L}")
-            block = heads.layer(heads.layers[layer], ROLES)
+            block = heads.layer(heads.layers[layer], receiving_roles(pairings))
             for pairing in pairings:
                 D = receivers(heads, block, pairing, delta)[0]
                 if layer not in readers[pairing]:

@@ -47,7 +47,7 @@ def cross_covariance(first: TokenTable, second: TokenTable) -> Float[Tensor, "d_
     total = torch.zeros(u.stored.shape[1], e.stored.shape[1], dtype=torch.float64, device=u.stored.device)
     means = [torch.zeros(rows.stored.shape[1], dtype=torch.float64, device=rows.stored.device) for rows in (u, e)]
     same = u.stored.data_ptr() == e.stored.data_ptr()
-    step = max(1, 2**24 // max(total.shape))
+    step = max(1, min(first.entries, second.entries) // max(total.shape))
     for start in range(0, n, step):
         part = both[start : start + step]
         left = u.stored[part].to(first.dtype)

@@ -19,10 +19,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.dims import HeadLabel, Role
-from headspan.errors import ArgumentError
+from headspan.errors import ArgumentError, MemoryBudgetError
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.logits import bilinear_factors
-from headspan.heads.memory import memory_bytes
 from headspan.heads.precision import computing_dtype
 from headspan.subspaces import Factored, default_tolerance
 from headspan.threads import one_thread
@@ -30,8 +29,9 @@ from headspan.threads import one_thread
 ROLES_OF: dict[str, tuple[Role, Role]] = {"OV": ("V", "O"), "QK": ("Q", "K")}
 DENSE = 2048
 """Up to this side all eigenvectors are computed; above, the leading ones by Lanczos iteration."""
-COPIES = 8
-"""Times a layer's weights that decomposing its heads takes."""
+COPIES, LEAST_COPIES, MLP_COPIES = 8, 4, 3
+"""Times what reading a layer takes: room that is left for decomposing its heads, and that it needs at least; and
+times a matrix of an MLP: as stored, in the precision of the lens, with the norm folded in."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,28 @@ def circuit_factors(heads: Heads, block: HeadBlock, kind: str, delta: int = 0) -
 
 
 def circuit_blocks(
-    heads: Heads, kinds: Sequence[str], chosen: Sequence[HeadLabel] | None, delta: int, memory: int | str
+    heads: Heads, kinds: Sequence[str], chosen: Sequence[HeadLabel] | None, delta: int, room: tuple[int, int]
 ) -> Iterator[tuple[list[HeadLabel], dict[str, tuple[Tensor, Tensor]]]]:
-    """The heads a few layers at a time, with the factors [head, d_model, r] of each kind of circuit."""
+    """The heads a few layers at a time, with the factors [head, d_model, r] of each kind of circuit.
+
+    `room` is what the token tables take as they are stored, and the memory that is left beside them.
+    """
     wide = heads.to(computing_dtype(heads))
     roles: tuple[Role, ...] = tuple(role for kind in kinds for role in ROLES_OF[kind])
     per_layer, once = wide.block_bytes(roles)
-    budget = memory_bytes(memory)
+    held, budget = room
+    needed = LEAST_COPIES * (per_layer + once)
+    if needed > budget:
+        raise MemoryBudgetError(
+            f"the token tables take {held:,} bytes as stored and the heads of one layer {needed:,}, and the memory "
+            f"budget is {held + budget:,}; raise it by {needed - budget:,} bytes or more"
+        )
     wanted = None if chosen is None else set(chosen)
     if wanted is not None:
         _check_heads(heads, wanted)
         layers = {label.layer for label in wanted}
         wide = replace(wide, layers=tuple(layer for layer in heads.layers if layer in layers))
-    for block in wide.blocks(min(budget, max(budget // COPIES, per_layer + once)), roles):
+    for block in wide.blocks(max(budget // COPIES, per_layer + once), roles):
         labels = [HeadLabel(layer, head) for layer in block.layers for head in range(heads.n_heads)]
         keep = [place for place, label in enumerate(labels) if wanted is None or label in wanted]
         if keep:
@@ -97,6 +106,30 @@ def circuit_directions(
     left, right = U[..., :k].mT.clone(), Vh[..., :k, :].clone()
     real = (values > default_tolerance(A.shape[-2], S.dtype) * S[..., :1])[..., None]
     return Directions({sides[0]: left * real, sides[1]: right * real}, values, S.square().sum(-1))
+
+
+def require_room_for_mlp(heads: Heads, held: int, memory: int) -> None:
+    """Refuse to read an MLP where `memory` bytes, beside the `held` ones of the token tables, do not hold a matrix."""
+    width = 0 if heads.stack.mlp is None else heads.stack.mlp.width
+    needed = MLP_COPIES * width * heads.d_model * heads.dtype.itemsize
+    if needed > memory:
+        raise MemoryBudgetError(
+            f"the token tables take {held:,} bytes as stored and reading a matrix of an MLP {needed:,}, and the memory "
+            f"budget is {held + memory:,}; raise it by {needed - memory:,} bytes or more, or leave out the MLP"
+        )
+
+
+def mlp_directions(heads: Heads, layer: int, names: Sequence[str], leading: int) -> Directions:
+    """Singular directions of a layer's matrices on the side of the stream; none is held while the next is read."""
+    matrices = heads.mlp_matrices(layer)
+    found = [gram_directions(_stream_gram(next(matrices), name), leading) for name in names]
+    sides = {name: vectors[None] for name, (vectors, _, _) in zip(names, found, strict=True)}
+    values = torch.stack([values for _, values, _ in found], -1)[None]
+    return Directions(sides, values, torch.stack([energy for _, _, energy in found])[None])
+
+
+def _stream_gram(matrix: Tensor, name: str) -> Float[Tensor, "d d"]:
+    return matrix @ matrix.mT if name != "W_out" else matrix.mT @ matrix
 
 
 def gram_directions(

@@ -21,11 +21,19 @@ from torch import Tensor
 from headspan.dims import HeadLabel
 from headspan.errors import ArgumentError, FoldError
 from headspan.heads import Heads
+from headspan.heads.memory import memory_bytes
 from headspan.heads.norms import fold_label
 from headspan.lenses.token_reading import STATISTICS, Reading, TokenTable
 from headspan.lenses.vocabulary.choices import MATRICES, Chosen, Neuron, Projection
 from headspan.lenses.vocabulary.copying import copying_scores, copying_variables, cross_covariance
-from headspan.lenses.vocabulary.directions import Directions, circuit_blocks, circuit_directions, gram_directions
+from headspan.lenses.vocabulary.directions import (
+    Directions,
+    circuit_blocks,
+    circuit_directions,
+    gram_directions,
+    mlp_directions,
+    require_room_for_mlp,
+)
 from headspan.lenses.vocabulary.projection import projected_tokens
 from headspan.lenses.vocabulary.relations import LEAST_PAIRS, RelationScores, known_relations
 from headspan.progress import current_step
@@ -33,6 +41,8 @@ from headspan.statistics import q_values
 
 SIDES = {"OV": ("read", "write"), "QK": ("query", "key")}
 JOIN = " | "
+BLOCK_SHARE = 16
+"""Part of the memory budget that a block of a token table takes in double precision."""
 Variables = dict[str, tuple[tuple[str, ...], Any]]
 DEFAULT = Chosen.of(None, None, None, 8, 10, 500)
 
@@ -72,10 +82,15 @@ class _Pass:
     def __init__(
         self, heads: Heads, chosen: Chosen, delta: int, seed: int, memory: int | str, filtered: bool, tokenizer: Any
     ) -> None:
-        self.heads, self.chosen, self.delta, self.seed, self.memory = heads, chosen, delta, seed, memory
+        self.heads, self.chosen, self.delta, self.seed = heads, chosen, delta, seed
+        budget = memory_bytes(memory)
         self.tables = {
-            side: TokenTable(heads, side, filtered=filtered, tokenizer=tokenizer) for side in ("read", "write")
+            side: TokenTable(heads, side, filtered=filtered, tokenizer=tokenizer, memory=budget // BLOCK_SHARE)
+            for side in ("read", "write")
         }
+        stored = {table.rows.stored.data_ptr(): table.rows.stored.nbytes for table in self.tables.values()}
+        self.held = sum(stored.values())
+        self.memory = budget - self.held
         self.filtered = filtered
         self.left_out: list[str] = []
         there = self._available()
@@ -135,7 +150,8 @@ class _Pass:
         labels: list[HeadLabel] = []
         parts: dict[str, list[Variables]] = {kind: [] for kind in kinds}
         copied: dict[str, list[dict[str, np.ndarray]]] = {kind: [] for kind in kinds}
-        for own, factors in circuit_blocks(self.heads, kinds, self.chosen.heads, self.delta, self.memory):
+        room = self.held, self.memory
+        for own, factors in circuit_blocks(self.heads, kinds, self.chosen.heads, self.delta, room):
             labels += own
             for kind, (A, B) in factors.items():
                 found = circuit_directions(A, B, self.chosen.leading, SIDES[kind])
@@ -173,16 +189,10 @@ class _Pass:
         """Singular directions of every layer's matrices, on the side of the stream."""
         names, parts = _mlp_names(self.heads), []
         double = self.heads.to(torch.float64) if self.heads.d_model <= 2048 else self.heads
+        require_room_for_mlp(double, self.held, self.memory)
         for layer in self.heads.layers:
             current_step(f"MLP of layer {layer}")
-            found = []
-            for name, matrix in zip(names, double.mlp_matrices(layer), strict=True):
-                gram = matrix @ matrix.mT if name != "W_out" else matrix.mT @ matrix
-                found.append(gram_directions(gram, self.chosen.leading))
-            sides = {name: vectors[None] for name, (vectors, _, _) in zip(names, found, strict=True)}
-            values = torch.stack([values for _, values, _ in found], -1)[None]
-            energy = torch.stack([energy for _, _, energy in found])[None]
-            parts.append(self._read(Directions(sides, values, energy), ("layer",)))
+            parts.append(self._read(mlp_directions(double, layer, names, self.chosen.leading), ("layer",)))
         return self._node(parts, {"layer": list(self.heads.layers)}, names)
 
     def _unembedding(self) -> xr.Dataset:

@@ -8,6 +8,7 @@ from benchmarks import (
     channels,
     distributions,
     drift,
+    end_to_end,
     explorer,
     gguf_files,
     hub,
@@ -30,6 +31,7 @@ BENCHMARKS = {
     module.__name__.removeprefix("benchmarks."): module
     for module in (
         reading,
+        end_to_end,
         gguf_files,
         packed,
         hub,

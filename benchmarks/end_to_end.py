@@ -37,10 +37,8 @@ bridge = TransformerBridge.boot_transformers({folder!r}, device="cpu")
 rows = []
 with torch.no_grad():
     for role in "QKV":
-        found = attention_head_subspace_affinity(bridge, target_role=role)
-        scores = found.scores if hasattr(found, "scores") else found[0]
-        flat = torch.nan_to_num(scores).flatten()
-        for value, place in zip(*flat.topk(20)):
+        scores = attention_head_subspace_affinity(bridge, target_role=role).scores
+        for value, place in zip(*scores.flatten().topk(20)):
             rows.append((float(value), role, [int(i) for i in torch.unravel_index(place, scores.shape)]))
 for row in sorted(rows, reverse=True)[:20]:
     print(row)

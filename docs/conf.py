@@ -16,6 +16,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "mathml",
+    "command_options",
     "family_table",
     "lens_reference",
     "notebook_pages",

@@ -95,7 +95,7 @@ def weights() -> Figures:
     return {
         **renamed(headspan.channels(model(GPT2)).figures, channels_pairs="Channels of all pairs"),
         **renamed(headspan.vocabulary(minilm(), matrices="OV").figures, vocabulary_copying="Copying and matching"),
-        **renamed(headspan.wiring("demo").figures, wiring_layers="Layer to layer"),
+        **renamed(headspan.wiring("demo").figures, wiring_demo="Wiring diagram"),
         **renamed(headspan.mixing("demo").figures, mixing_depth="Mean cosine by depth"),
         **renamed(compared.figures, compare_drift="Drift against a random change"),
     }

@@ -13,7 +13,14 @@ from tests.docs.pages import DOCS, agree, answer_of, blocks, commands, prose, ru
 
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 TUTORIALS = [path for path in (DOCS / "tutorials").glob("*.md") if path.stem != "index"]
-LENS_PAGES = ("affinity", "similarity", "positions", "spectra", "gaussian", "attention", "detectors", "interventions")
+LENS_PAGES = {
+    **{name: name for name in ("affinity", "wiring", "channels", "similarity", "positions", "spectra", "vocabulary")},
+    **{name: name for name in ("gaussian", "mixing", "attention", "compare")},
+    "detectors": "detect",
+    "interventions": "intervene",
+    "validation": "validate",
+}
+"""Pages of lenses, and their commands."""
 MOST_BYTES = 3_000_000
 
 
@@ -72,11 +79,16 @@ def test_every_image_is_shown_and_every_shown_image_is_there() -> None:
     assert sum(path.stat().st_size for path in (DOCS / "images").iterdir()) < MOST_BYTES
 
 
-@pytest.mark.parametrize("page", [*LENS_PAGES, "validation"])
-def test_the_page_of_a_lens_shows_a_figure_and_says_how_to_read_it(page: str) -> None:
+@pytest.mark.parametrize("page", LENS_PAGES)
+def test_the_page_of_a_lens_has_the_outline_of_all(page: str) -> None:
+    """Question, command, figure, how to read it, options, method, limits."""
     text = (DOCS / f"{page}.md").read_text()
-    assert "## How to read the figure" in text
+    assert re.match(r"# [^\n]+\n\n\*\*[^*]+\?\*\*\n", text), "the question stands below the title"
+    assert f"headspan {LENS_PAGES[page]} " in text
     assert "images/" in text
+    for heading in ("## How to read the figure", "## Method", "## Options", "## Limits"):
+        assert text.count(f"\n{heading}") == 1, heading
+    assert f"```{{command-options}} {LENS_PAGES[page]}\n" in text
 
 
 @pytest.mark.parametrize("page", [README, *PAGES], ids=lambda path: path.stem)

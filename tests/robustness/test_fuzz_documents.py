@@ -219,14 +219,18 @@ def test_many_documents_of_every_kind_end_in_a_value_or_in_one_line(name: str) -
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_options_of_every_command_end_in_one_line(hub: object) -> None:
+def test_options_of_every_command_end_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: object) -> None:
+    monkeypatch.chdir(tmp_path)
     run(command, command_lines(), 300)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", sorted(commands()))
-def test_every_option_of_every_command_ends_in_one_line_whatever_its_value(name: str, hub: object) -> None:
+def test_every_option_of_every_command_ends_in_one_line_whatever_its_value(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: object
+) -> None:
+    monkeypatch.chdir(tmp_path)
     options = [each for each in commands()[name].params if each.opts[0].startswith("-")]
     for option in options:
         for value in [None] if getattr(option, "is_flag", False) else ODD:

@@ -39,21 +39,9 @@ from tests.robustness.test_fuzz_readers import JSON, MOST_MEMORY, damaged, quick
 
 FEW, MANY = 25, 1_500
 SHAPE = {"family": "gpt2", "n_layers": 2, "n_heads": 2, "n_kv_heads": 2, "d_model": 8}
-ODD = (
-    "~nosuchuser/x",
-    "/dev/zero",
-    "/proc/self/mem",
-    "\0",
-    "a" * 5000,
-    "{}",
-    "-1",
-    "nan",
-    "9" * 5000,
-    "\ud800",
-    "..",
-    "",
-)
-STRANGE = st.text(max_size=30) | st.sampled_from(ODD)
+ODD = ("~nosuchuser/x", "\0", "a" * 5000, "-1")
+ODDER = ("/dev/zero", "/proc/self/mem", "{}", "nan", "9" * 5000, "\ud800", "..", "")
+STRANGE = st.text(max_size=30) | st.sampled_from([*ODD, *ODDER])
 
 
 @cache

@@ -40,7 +40,7 @@ HOST = """async ({source, style, values}) => {
 }"""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cell(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     exploration = Exploration(headspan.open("demo"), None, ["affinity", "attention"], progress=False)
     values = trait_values(*exploration.opened())

@@ -90,6 +90,8 @@ def test_what_cannot_be_written_is_refused_before_anything_is_drawn(
     (tmp_path / "file").write_text("")
     with pytest.raises(HeadspanError, match="it is a file; name a folder"):
         write_figure_files(figures, tmp_path / "file")
+    with pytest.raises(HeadspanError, match=r"cannot write figures to 'aa.*: .*name too long"):
+        write_figure_files(figures, Path("a" * 5000))
     monkeypatch.setattr(figure_files, "find_spec", lambda name: None)
     with pytest.raises(HeadspanError, match=r"pip install 'headspan\[images\]'"):
         write_figure_files(figures, tmp_path)

@@ -36,8 +36,11 @@ def check_figure_files(folder: Path, form: str) -> None:
     """Refuse, before any work is done, what could not be written later."""
     if form not in FORMATS:
         raise HeadspanError(f"figures cannot be written as {form!r}; formats are {', '.join(FORMATS)}")
-    if folder.exists() and not folder.is_dir():
-        raise HeadspanError(f"cannot write figures to '{folder}': it is a file; name a folder")
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise HeadspanError(f"cannot write figures to '{folder}': it is a file; name a folder")
+    except OSError as problem:
+        raise HeadspanError(f"cannot write figures to '{folder!s:.80}': {problem.strerror}") from problem
     if find_spec("kaleido") is None:
         raise HeadspanError(NEEDED)
 

@@ -43,7 +43,7 @@ def memory_bytes(memory: int | str) -> int:
 
 def working_memory(memory: int | str) -> int:
     """What a budget for the whole process leaves for weights and results, beside what is resident already."""
-    _return_large_arrays()
+    return_large_arrays()
     budget, resident = memory_bytes(memory), _resident_bytes()
     left = budget - resident
     if left < LEAST:
@@ -63,7 +63,7 @@ def _resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def _return_large_arrays() -> None:
+def return_large_arrays() -> None:
     """From now on, give large arrays back to the system when they are freed, where the C library can be told (glibc).
 
     By itself it keeps up to 32 MB of each for later arrays, in places that these often do not fit into: a process that

@@ -18,6 +18,7 @@ from torch import Tensor
 from headspan.dims import LAYER, ROLES, Role, head_axis
 from headspan.errors import ArgumentError, FoldError, ShapeError
 from headspan.heads import HeadBlock, Heads
+from headspan.heads.memory import return_large_arrays
 from headspan.heads.norms import fold_label
 from headspan.lenses.drift.motion import growth_variables, motion, motion_variables, null_variables, share_p
 from headspan.statistics import prediction_tail, q_values, z_score
@@ -48,6 +49,7 @@ def measure(
 ) -> xr.DataTree:
     """`headspan.drift` on heads: a node per role, over [layer, head] or, for K and V, [layer, kv_head]."""
     require_match(before, after)
+    return_large_arrays()
     followed = _followed(before, leading)
     dtype = "float64" if before.d_model <= DOUBLE_WIDTH else "float32"
     first, second = before.to(dtype), after.to(dtype)

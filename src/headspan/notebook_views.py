@@ -8,7 +8,6 @@ figure is a picture alone, and the file stays small.
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import Mapping
 from html import escape
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 ROWS = 5
 """Rows of a result's first table that are shown."""
 PICTURES = {"png": "image/png", "svg": "image/svg+xml", "jpeg": "image/jpeg", "jpg": "image/jpeg"}
-PLOTLY = "application/vnd.plotly.v1+json"
 
 
 class NotebookFigure(go.Figure):  # type: ignore[misc]
@@ -65,7 +63,8 @@ def views_of(figure: go.Figure) -> dict[str, Any]:
     if picture:
         drawn = figure.to_image(format=picture)
         return {PICTURES[picture]: drawn.decode() if picture == "svg" else b64encode(drawn).decode()}
-    return {PLOTLY: json.loads(figure.to_json()), "text/html": figure_html(figure)}
+    live: dict[str, Any] = pio.renderers["plotly_mimetype"].to_mimebundle(figure.to_dict())
+    return {**live, "text/html": figure_html(figure)}
 
 
 def figure_html(figure: go.Figure) -> str:

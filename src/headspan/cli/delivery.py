@@ -186,13 +186,6 @@ def _print_title(title: str) -> None:
     Console().print(Text(one_line(title), style="bold"))
 
 
-def p_text(value: float) -> str:
-    """A p-value for reading: a dash where it is undefined, a bound where it is too small for a float."""
-    if value != value:
-        return "-"
-    return "<1e-300" if value < 1e-300 else f"{value:.2g}"
-
-
 def print_records(title: str, records: Sequence[Mapping[str, Any]]) -> None:
     """Records with the same keys as a table: numbers to four digits, a dash for None."""
     if records:

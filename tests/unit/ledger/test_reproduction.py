@@ -137,3 +137,11 @@ def test_the_command_draws_one_figure_and_refuses_what_is_not_there(tmp_path: Pa
         wrong = run(app, arguments)
         assert wrong.exit_code != 0
         assert said in str(wrong.exception)
+
+
+def test_positions_and_tokens_are_shown_on_a_model_with_both_tables(minilm: Path) -> None:
+    at_hand = AtHand([minilm], demo=False)
+    found = {one.name: one.show(at_hand) for one in exhibits_of("002").listed if one.name != "Question: why sparse?"}
+    assert {one.outcome for one in found.values()} <= {"holds", "holds in part", "does not hold"}
+    assert found["Capture of token directions"].outcome == "holds"
+    assert "without mean rows 10% (expected 8%)" in found["Capture of token directions"].number

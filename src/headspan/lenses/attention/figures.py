@@ -13,6 +13,8 @@ from headspan.result import Result
 from headspan.theme import BLUE, CHANCE, DIVERGING, LINE, ORANGE, SEQUENTIAL, around_chance, styled
 
 COLUMNS = {"attention": 3, "shots": 4}
+DEEP = 12
+"""Layers beyond which maps are drawn half as large."""
 MASSES = {
     "self_mass": "to itself",
     "previous_mass": "to the position before",
@@ -57,7 +59,7 @@ def _layer_panels(maps: xr.Dataset, most: int, vertical: float) -> tuple[go.Figu
         rows,
         columns,
         subplot_titles=titles,
-        horizontal_spacing=0.04,
+        horizontal_spacing=0.12 / columns,
         vertical_spacing=vertical / rows,
         shared_yaxes=True,
     )
@@ -94,14 +96,16 @@ def attention_map(maps: xr.Dataset) -> go.Figure:
 def layer_grid(maps: xr.Dataset) -> go.Figure:
     """The head average of every layer, one panel each, on one color scale."""
     places, texts = axis_texts(maps)
-    figure, rows, panels = _layer_panels(maps, COLUMNS["attention"], 0.16)
+    most = COLUMNS["attention"] if maps.sizes["layer"] <= DEEP else 2 * COLUMNS["attention"]
+    figure, rows, panels = _layer_panels(maps, most, 0.16)
     for place, panel in enumerate(panels):
         figure.add_trace(map_panel(maps, maps["mean_map"].values[place], texts), *panel)
     figure.update_xaxes(showgrid=False, showticklabels=False, ticks="", zeroline=False)
     figure.update_yaxes(showgrid=False, showticklabels=False, ticks="", zeroline=False, autorange="reversed")
     draw_boundaries(figure, maps, len(places))
     figure.update_layout(coloraxis=map_colors(maps["mean_map"].values))
-    return styled(figure, "Mean over heads, layer by layer", 90 + 290 * rows)
+    figure.update_coloraxes(colorbar={"lenmode": "pixels", "len": 260, "y": 1, "yanchor": "top"})
+    return styled(figure, "Mean over heads, layer by layer", 90 + 290 * COLUMNS["attention"] * rows // most)
 
 
 def _head_names(maps: xr.Dataset) -> list[str]:

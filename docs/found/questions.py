@@ -107,7 +107,7 @@ QUESTIONS = (
     Question(
         "004",
         "Arithmetic, position schemes, length generalization, chain of thought?",
-        note="Four random seeds each. Sums modulo 31 are learned in one transition too, but the embedding's spectrum gets "
+        note="Four seeds each. Sums modulo 31 are learned in one transition too, but the embedding's spectrum gets "
         "no gap, and layer 1 reads layer 0 through its queries (kernel .39, expected .16) instead of its keys (.17). "
         "At twice the length copying keeps an accuracy of .75 with rotary, .63 with relative and .17 with sinusoidal "
         "positions (.97, .93 and .84 as trained; guessing .03). Without positions it is not learned. Whether a "

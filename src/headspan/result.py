@@ -320,7 +320,8 @@ class Result:
 
     def _contents(self) -> str:
         if self.data.children:
-            return f"{len(self.data.children)} parts: {', '.join(map(str, self.data.children))}"
+            count = len(self.data.children)
+            return f"{count} part{'s' * (count > 1)}: {', '.join(map(str, self.data.children))}"
         axes = ", ".join(f"{name} {size}" for name, size in self.data.sizes.items())
         return f"{len(self.data.data_vars)} variables over {axes}"
 

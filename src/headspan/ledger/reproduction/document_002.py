@@ -6,14 +6,12 @@ first that has both. Thresholds are those of the claims ledger.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
 
 from headspan.errors import UnsupportedModel
-from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown
+from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown, graded
 from headspan.lenses.model import Model
 from headspan.result import Result
 
@@ -41,10 +39,6 @@ def _pick(result: Result, *names: str) -> dict[str, go.Figure]:
     return {name: drawn[name] for name in names if name in drawn}
 
 
-def _all_or_some(facts: Sequence[bool]) -> Outcome:
-    return "holds" if all(facts) else "holds in part" if any(facts) else "does not hold"
-
-
 @EXHIBITS.add(
     "Singular values",
     sentence="The position table has low rank, about 30 directions carry it; the token table has high rank.",
@@ -70,7 +64,7 @@ def spectra(at_hand: AtHand) -> Shown:
         if name in share
     ]
     number = f"Directions with 90 % of the energy, of {int(result.attrs['d_model'])}: {', '.join(told)}."
-    outcome = _all_or_some(facts) if len(facts) == 2 else "holds in part" if facts[0] else "does not hold"
+    outcome = graded(facts) if len(facts) == 2 else "holds in part" if facts[0] else "does not hold"
     return Shown(outcome, number, model.source, _pick(result, "Spectra of the tables"))
 
 
@@ -118,7 +112,7 @@ def overlap(at_hand: AtHand) -> Shown:
         f"tokens with the bottom of the positions {corners[1]:.2f} times."
     )
     drawn = _pick(result, "Overlap of the tables")
-    return Shown(_all_or_some([one > 1.5 for one in corners]), number, model.source, drawn)
+    return Shown(graded([one > 1.5 for one in corners]), number, model.source, drawn)
 
 
 @EXHIBITS.add(
@@ -143,7 +137,7 @@ def panels(at_hand: AtHand) -> Shown:
     if "E" in data["table"].values:
         facts += [float(ratio.sel(matrix=matrix, table="E")) > 1 for matrix in "QKV"]
     number = f"Energy shared over that of a random matrix: {'; '.join(told)}."
-    outcome = _all_or_some(facts)
+    outcome = graded(facts)
     if "E" not in data["table"].values and outcome == "holds":
         outcome, number = "holds in part", f"{number} The token table is not in this checkpoint."
     drawn = _pick(result, "Attention and the tables", "Layers along the tables")
@@ -170,7 +164,7 @@ def mlp(at_hand: AtHand) -> Shown:
         f"{shared['E']:.2f} times with the tokens (z = {z['E']:+.1f})."
     )
     drawn = _pick(result, "MLP and the tables")
-    return Shown(_all_or_some([shared["P"] < 1, shared["E"] > 1]), number, model.source, drawn)
+    return Shown(graded([shared["P"] < 1, shared["E"] > 1]), number, model.source, drawn)
 
 
 @EXHIBITS.add(
@@ -194,7 +188,7 @@ def vectors(at_hand: AtHand) -> Shown:
     facts = [bool(np.nanmin(wave) >= 0.6), bool(np.nanmax(count) <= 40)]
     names = ("Position directions over positions", "Position directions by coordinate")
     drawn = _pick(result, *names, "Position directions in the stream")
-    return Shown(_all_or_some(facts), number, model.source, drawn)
+    return Shown(graded(facts), number, model.source, drawn)
 
 
 @EXHIBITS.add(

@@ -23,7 +23,7 @@ from headspan.lab.recipe import preset
 from headspan.lab.session import run_once
 from headspan.lab.study import Bench, study
 from headspan.ledger.lab_numbers import NEEDED, TENTH_TO_NINE_TENTHS, Numbers, kept_runs, numbers_in, run_folder
-from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown
+from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown, graded
 
 EXHIBITS = Exhibits("004")
 OWN = "a run of the preset smoke, random seed 0, trained for this page"
@@ -92,10 +92,6 @@ def _studied(folder: Path, name: str) -> LabRun:
     return LabRun(name, study(folder, SHOWN_EXPERIMENTS), course)
 
 
-def _graded(facts: Sequence[bool]) -> Outcome:
-    return "holds" if all(facts) else "holds in part" if any(facts) else "does not hold"
-
-
 @EXHIBITS.add(
     "Plot: singular values",
     sentence="The token table has one very large singular value, about 35 medium ones, and small ones behind a gap.",
@@ -118,7 +114,7 @@ def singular_values(at_hand: AtHand) -> Shown:
     )
     facts = [numbers["gap_p_value"] <= 0.001, numbers["top_ratio"] >= 1.2]
     table = run.beside_kept(("gap_p_value", "medium_share", "top_ratio"))
-    return Shown(_graded(facts), number, run.name, run.drawn("Singular values of the embedding"), table)
+    return Shown(graded(facts), number, run.name, run.drawn("Singular values of the embedding"), table)
 
 
 @EXHIBITS.add(
@@ -146,7 +142,7 @@ def bridge(at_hand: AtHand) -> Shown:
     numbers = run.numbers
     columns = ("medium_excess", "bottom_excess", "top_in_bridge_excess")
     facts = [numbers[columns[0]] <= -0.15, numbers[columns[1]] >= 0.15, numbers[columns[2]] >= 0.15]
-    return Shown(_graded(facts), number, run.name, run.drawn("Subspace overlaps"), run.beside_kept(columns))
+    return Shown(graded(facts), number, run.name, run.drawn("Subspace overlaps"), run.beside_kept(columns))
 
 
 @EXHIBITS.add(
@@ -201,7 +197,7 @@ def functions(at_hand: AtHand) -> Shown:
     ]
     number = f"OOD accuracy {float(node['accuracy_whole']):.2f} with everything, without {', '.join(told)}."
     drawn = run.drawn("Ablations beside random controls")
-    return Shown(_graded(facts), number, run.name, drawn, run.beside_kept(columns))
+    return Shown(graded(facts), number, run.name, drawn, run.beside_kept(columns))
 
 
 @EXHIBITS.add(
@@ -251,7 +247,7 @@ def evolution(at_hand: AtHand) -> Shown:
         f"kernel {told[0]}, bridge in bottom {told[1]}."
     )
     table = [["quantity", "steps after the transition"], *([name, f"{one:+.0f}"] for name, one in lags.items())]
-    outcome = _graded([abs(one) <= rise for one in asked])
+    outcome = graded([abs(one) <= rise for one in asked])
     return Shown(outcome, number, run.name, run.drawn("Subspace overlaps", "Learning curves"), table)
 
 

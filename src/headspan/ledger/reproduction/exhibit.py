@@ -125,6 +125,11 @@ class AtHand:
         return found
 
 
+def graded(facts: Sequence[bool]) -> Outcome:
+    """The verdict where all facts must be true, and some of them count in part."""
+    return "holds" if all(facts) else "holds in part" if any(facts) else "does not hold"
+
+
 def obstacle(name: str, model: Model) -> str | None:
     """Why a lens does not apply to a model, in one line."""
     about = lens(name)

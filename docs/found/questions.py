@@ -110,9 +110,12 @@ QUESTIONS = (
         note="Four seeds each. Sums modulo 31 are learned in one transition too, but the embedding's spectrum gets "
         "no gap, and layer 1 reads layer 0 through its queries (kernel .39, expected .16) instead of its keys (.17). "
         "At twice the length copying keeps an accuracy of .75 with rotary, .63 with relative and .17 with sinusoidal "
-        "positions (.97, .93 and .84 as trained; guessing .03). Without positions it is not learned. Whether a "
-        "scratchpad changes the geometry is open. `headspan train copying --preset smoke --seeds 0..3 -o RUNS --study "
-        "lengths`, `headspan train addition --preset smoke --seeds 0..3 -o RUNS`; the page on the lab has the tables.",
+        "positions (.97, .93 and .84 as trained; guessing .03). Without positions it is not learned. In sums of three "
+        "digits with a scratchpad the carry is read from the token that was written (moving it there moves the result in "
+        "84 % of sums, random moves 11 %) and carries through every digit are right; without one it is made along the "
+        "depth (moved after the last layer: 37 %, random 3 %) and 42 to 73 % are right. `headspan train copying --preset "
+        "smoke --seeds 0..3 -o RUNS --study lengths`, `headspan train addition --preset scratchpad --seeds 0..3 -o RUNS "
+        "--study carry`; the page on the lab has the tables.",
         told=EVIDENCE,
     ),
 )

@@ -74,7 +74,7 @@ QUESTIONS = (
         note="On a task that needs positions alone (AdamW and SGD, norms with and without gains, four seeds) "
         "the leading position directions live on 9.9 to 11.2 of 32 coordinates, rotated ones on 11.9. Gains "
         "make -0.6 (95 % interval -2.0 to 0.8), AdamW instead of SGD -0.2 (-1.0 to 0.6). Neither makes them sparse "
-        "by itself; what does so in GPT-2 is not known. `headspan train copying --study sparsity`; the page on the lab "
+        "by itself; what does so in GPT-2 is not known. `headspan train copying -o RUN --study sparsity`; the page on the lab "
         "has the table.",
         told=EVIDENCE,
     ),
@@ -111,11 +111,11 @@ QUESTIONS = (
         "no gap, and layer 1 reads layer 0 through its queries (kernel .39, expected .16) instead of its keys (.17). "
         "At twice the length copying keeps an accuracy of .75 with rotary, .63 with relative and .17 with sinusoidal "
         "positions (.97, .93 and .84 as trained; guessing .03). Without positions it is not learned. In sums of three "
-        "digits with a scratchpad the carry is read from the token that was written (moving it there moves the result in "
-        "84 % of sums, random moves 11 %) and carries through every digit are right; without one it is made along the "
-        "depth (moved after the last layer: 37 %, random 3 %) and 42 to 73 % are right. `headspan train copying --preset "
-        "smoke --seeds 0..3 -o RUNS --study lengths`, `headspan train addition --preset scratchpad --seeds 0..3 -o RUNS "
-        "--study carry`; the page on the lab has the tables.",
+        "digits with a scratchpad the carry is read from the token that was written (moving it there moves the result "
+        "in 84 % of sums, random moves 11 %) and carries through every digit are right. Without one it is made along "
+        "the depth (moved after the last layer: 37 %, random 3 %) and 42 to 73 % are right. `headspan train copying "
+        "--preset smoke --seeds 0..3 -o RUNS --study lengths`, `headspan train addition --preset scratchpad --seeds "
+        "0..3 -o RUNS --study carry`; the page on the lab has the tables.",
         told=EVIDENCE,
     ),
 )

@@ -74,8 +74,8 @@ QUESTIONS = (
         note="On a task that needs positions alone (AdamW and SGD, norms with and without gains, four seeds) "
         "the leading position directions live on 9.9 to 11.2 of 32 coordinates, rotated ones on 11.9. Gains "
         "make -0.6 (95 % interval -2.0 to 0.8), AdamW instead of SGD -0.2 (-1.0 to 0.6). Neither makes them sparse "
-        "by itself; what does so in GPT-2 is not known. `headspan train copying -o RUN --study sparsity`; the page on the lab "
-        "has the table.",
+        "by itself; what does so in GPT-2 is not known. `headspan train copying -o RUN --study sparsity`; the page "
+        "on the lab has the table.",
         told=EVIDENCE,
     ),
     Question("002", "Is the output matrix aligned with the positions, or with the tokens?", "Eight panels"),

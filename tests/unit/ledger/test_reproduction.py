@@ -145,3 +145,11 @@ def test_positions_and_tokens_are_shown_on_a_model_with_both_tables(minilm: Path
     assert {one.outcome for one in found.values()} <= {"holds", "holds in part", "does not hold"}
     assert found["Capture of token directions"].outcome == "holds"
     assert "without mean rows 10% (expected 8%)" in found["Capture of token directions"].number
+
+
+def test_a_model_that_only_reads_is_asked_for_its_maps_and_not_for_clues(minilm: Path) -> None:
+    at_hand = AtHand([minilm], demo=False)
+    found = exhibits_of("003").chosen(["Figures 8.4, 8.5 and A.1 to A.8", "Tables 8.1 and A.1 to A.3"])
+    assert "random weights 1.00, 1.00, 1.00" in found[0].show(at_hand).number
+    with pytest.raises(UnsupportedModel, match="it has no language-model head"):
+        found[1].show(at_hand)

@@ -6,6 +6,7 @@ Mistral. Its untrained twin, or the same model with random weights, is the contr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,10 @@ from headspan.distributions import path_study
 from headspan.distributions.bigram_fit import bigram_fit
 from headspan.errors import ArgumentError
 from headspan.ledger.figures import divergence_along_paths
-from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown, drawing, language
+from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown, drawing, language, reads
 from headspan.lenses.intervene.schema import AVERAGED, UNMODIFIED
 from headspan.lenses.model import Model
-from headspan.lenses.shots import BUNDLED, PREAMBLE
+from headspan.lenses.shots import BUNDLED, PREAMBLE, read_pairs, shot_text, split_pairs
 from headspan.result import Result
 from headspan.runtime import encoded
 from headspan.runtime.untrained import untrained_twin
@@ -29,45 +30,53 @@ from headspan.theme import BLUE, CHANCE, styled
 
 EXHIBITS = Exhibits("003")
 TARGETS = ("river", "mirror", "clock", "candle", "wheel")
-SHOTS = {"few_shot": BUNDLED, "shots": 3, "preamble": PREAMBLE}
+SHOTS: dict[str, Any] = {"few_shot": BUNDLED, "shots": 3, "preamble": PREAMBLE}
 FEW_SHOT = '--few-shot bundled --preamble "..."'
 FLAT = 0.95
 """Relative entropy from which attention counts as uniform."""
 SIDE = 1024
 
 
-def _model(at_hand: AtHand) -> Model:
-    return at_hand.first("attention", language)
+Suits = Callable[[Model], str | None]
 
 
-def _changed(at_hand: AtHand) -> tuple[Result, Model]:
+def _asked(model: Model) -> dict[str, Any]:
+    """The few-shot prompt: as shots for a model that writes, as a plain text for one that only reads."""
+    if language(model) is None:
+        return SHOTS
+    shown = split_pairs(read_pairs(BUNDLED), SHOTS["shots"], 0, TARGETS[:1], PREAMBLE).shots
+    return {"prompt": shot_text(model.running(), shown, TARGETS[0], preamble=PREAMBLE).text}
+
+
+def _changed(at_hand: AtHand, suits: Suits = language) -> tuple[Result, Model]:
     """Maps and texts of the few-shot prompt: unmodified, random weights, alpha 2 and 1/2."""
-    model = _model(at_hand)
-    return at_hand.result("intervene", model, **SHOTS, target=TARGETS[0], maps=True, length=16), model
+    model = at_hand.first("attention", suits)
+    asked = _asked(model)
+    more = {"target": TARGETS[0], "length": 16} if asked is SHOTS else {}
+    return at_hand.result("intervene", model, **asked, **more, maps=True), model
 
 
-def _shots(at_hand: AtHand, **options: Any) -> tuple[Result, Model]:
-    model = _model(at_hand)
-    given = {**SHOTS, "targets": TARGETS[0], "length": 1, "permutations": 0, "level": "word"}
-    return at_hand.result("attention", model, **(given | options)), model
+def _shots(at_hand: AtHand, suits: Suits = language, **options: Any) -> tuple[Result, Model]:
+    model = at_hand.first("attention", suits)
+    return at_hand.result("attention", model, **_given(model, TARGETS[0], options)), model
 
 
-def _twin_shots(at_hand: AtHand, **options: Any) -> xr.Dataset:
+def _twin_shots(at_hand: AtHand, suits: Suits = language, **options: Any) -> xr.Dataset:
     """The same on the untrained twin."""
     from headspan.lenses.attention.measurement import measure
 
-    model = _model(at_hand)
-    given: dict[str, Any] = {
-        **SHOTS,
-        "targets": [TARGETS[0]],
-        "length": 1,
-        "permutations": 0,
-        "level": "word",
-    } | options
+    model = at_hand.first("attention", suits)
+    given = _given(model, [TARGETS[0]], options)
     found: xr.Dataset = at_hand.once(
         ("twin", id(model), repr(sorted(given.items()))), lambda: measure(untrained_twin(model.running()), **given)
     )
     return found
+
+
+def _given(model: Model, targets: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    asked = _asked(model)
+    more = {"targets": targets, "length": 1} if asked is SHOTS else {}
+    return {**asked, **more, "permutations": 0, "level": "word", **options}
 
 
 EXHIBITS.add(
@@ -187,7 +196,7 @@ def mixture(at_hand: AtHand) -> Shown:
 )
 def depth(at_hand: AtHand) -> Shown:
     """Entropy and the diagonal by thirds of the depth."""
-    result, model = _changed(at_hand)
+    result, model = _changed(at_hand, reads)
     data = result.dataset()
     names = {"own": UNMODIFIED, "random": _setting(data, "random weights")}
     entropy = {key: _thirds(data[AVERAGED].sel(setting=name).values) for key, name in names.items()}
@@ -270,9 +279,9 @@ def _share_above(data: xr.Dataset) -> float:
 )
 def cosines(at_hand: AtHand) -> Shown:
     """Correlations of heads, beside those of the untrained twin."""
-    result, model = _shots(at_hand, permutations=199)
+    result, model = _shots(at_hand, reads, permutations=199)
     rho, p = (result.dataset()[f"embedding_correlation{end}"].values for end in ("", "_p"))
-    twin = _twin_shots(at_hand, permutations=19)["embedding_correlation"].values.ravel()
+    twin = _twin_shots(at_hand, reads, permutations=19)["embedding_correlation"].values.ravel()
     known = np.isfinite(rho)
     within, clear = np.mean(np.abs(rho[known]) < 0.3), np.mean(q_values(p[known]) < 0.05)
     number = (
@@ -367,8 +376,7 @@ def flattened(at_hand: AtHand) -> Shown:
 )
 def clues(at_hand: AtHand) -> Shown:
     """Clues written after 0 to 3 shots, and the likelihood of held-out ones."""
-    options = {"targets": ",".join(TARGETS), "every_count": True, "length": 16}
-    result, model = _shots(at_hand, **options)
+    result, model = _shots(at_hand, targets=",".join(TARGETS), every_count=True, length=16)
     data = result.dataset()
     value, error = (data[name].values for name in ("log_likelihood", "log_likelihood_se"))
     gain, spread = value[-1] - value[0], float(np.hypot(error[0], error[-1]))

@@ -142,14 +142,17 @@ def obstacle(name: str, model: Model) -> str | None:
     return reason
 
 
-def language(model: Model) -> str | None:
-    """Why a model cannot write English, in one line."""
+def reads(model: Model) -> str | None:
+    """Why a model cannot read English, in one line."""
     running = model.running()
-    if not running.writes:
-        return "it has no language-model head"
     if running.tokenizer is None or running.n_tokens < VOCABULARY:
         return f"it has a vocabulary of {running.n_tokens} tokens, which is no English"
     return None
+
+
+def language(model: Model) -> str | None:
+    """Why a model cannot write English, in one line."""
+    return reads(model) if model.running().writes else "it has no language-model head"
 
 
 def drawing(what: str) -> Callable[[AtHand], Shown]:

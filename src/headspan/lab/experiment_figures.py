@@ -154,7 +154,7 @@ def channel_curves(node: xr.Dataset) -> go.Figure:
     if np.isfinite(node.attrs["transition"]):
         figure.add_vline(x=float(node.attrs["transition"]), line={"color": CHANCE, "dash": "dot"})
     figure.update_xaxes(title_text="step (dotted: transition)")
-    figure.update_yaxes(title_text="coupling, standard deviations from the null")
+    figure.update_yaxes(title_text="z of the coupling")
     figure.update_layout(legend={"y": -0.26})
     return styled(figure, "Channels from layer 0 to layer 1 over training", 400)
 

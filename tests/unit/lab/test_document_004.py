@@ -8,8 +8,7 @@ import pytest
 
 from headspan.lab.recipe import preset
 from headspan.lab.session import Run, run_once
-from headspan.ledger.reproduction import AtHand, Shown, exhibits_of
-from headspan.ledger.reproduction import document_004 as document
+from headspan.ledger.reproduction import AtHand, Shown, exhibits_of, lab_run
 from headspan.ledger.reproduction.exhibit import UNTESTED
 
 
@@ -48,8 +47,8 @@ def test_without_a_run_one_is_trained_for_the_page(monkeypatch: pytest.MonkeyPat
         asked.append(recipe)
         folder.symlink_to(trained.folder.path)
 
-    monkeypatch.setattr(document, "run_once", instead)
+    monkeypatch.setattr(lab_run, "run_once", instead)
     shown = exhibits_of("004").chosen(["Sharp transition"])[0].show(AtHand())
     assert asked == [preset("smoke")]
-    assert shown.model == document.OWN
+    assert shown.model == lab_run.OWN
     assert "before training 0.0" in shown.number

@@ -7,90 +7,17 @@ Thresholds are those of the claims ledger.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 import numpy as np
-import plotly.graph_objects as go
-import xarray as xr
 
-from headspan.errors import HeadspanError, UnsupportedModel
-from headspan.lab.channel_course import channel_course
+from headspan.errors import UnsupportedModel
 from headspan.lab.experiment_figures import channel_curves
-from headspan.lab.figures import figures
-from headspan.lab.recipe import preset
-from headspan.lab.session import run_once
-from headspan.lab.study import Bench, study
-from headspan.ledger.lab_numbers import NEEDED, TENTH_TO_NINE_TENTHS, Numbers, kept_runs, numbers_in, run_folder
+from headspan.ledger.lab_numbers import TENTH_TO_NINE_TENTHS
 from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown, graded
+from headspan.ledger.reproduction.lab_run import lab_run
 
 EXHIBITS = Exhibits("004")
-OWN = "a run of the preset smoke, random seed 0, trained for this page"
-SHOWN_EXPERIMENTS = (*NEEDED, "path", "sensitivity")
 FORMED = 3.0
 """Standard deviations from a random rotation at which a channel counts as formed."""
-
-
-@dataclass(frozen=True)
-class LabRun:
-    """A training run: what it is called, what was asked of it, and its numbers."""
-
-    name: str
-    tree: xr.DataTree
-    channels: xr.Dataset | None
-
-    @property
-    def numbers(self) -> Numbers:
-        return numbers_in(self.tree)
-
-    @property
-    def track(self) -> xr.Dataset:
-        return self.tree.to_dataset()
-
-    def node(self, name: str) -> xr.Dataset:
-        """What one experiment found; refused with the reason where the run does not allow it."""
-        if name not in self.tree.children:
-            raise UnsupportedModel(f"{self.name}: {self.tree.attrs.get(f'{name}_left_out', 'it was not asked')}")
-        return self.tree.children[name].to_dataset(inherit=False)
-
-    def drawn(self, *names: str) -> dict[str, go.Figure]:
-        """Those of the run's figures that it has the numbers for."""
-        found = figures(self.tree)
-        return {name: found[name] for name in names if name in found}
-
-    def beside_kept(self, columns: Sequence[str]) -> list[list[str]]:
-        """Numbers of this run and of the kept ones, as a table."""
-        rows = [("this run", self.numbers)]
-        rows += [(f"{name}, seed {row['seed']:.0f}", row) for name, those in kept_runs().items() for row in those]
-        header = ["run", *(name.replace("_", " ") for name in columns)]
-        return [header, *([name, *(f"{row[column]:.3g}" for column in columns)] for name, row in rows)]
-
-
-def _run(at_hand: AtHand) -> LabRun:
-    found: LabRun = at_hand.once(("lab run",), lambda: _opened(at_hand))
-    return found
-
-
-def _opened(at_hand: AtHand) -> LabRun:
-    """The first given model that a run ended in; a new run without one."""
-    for model in at_hand.given:
-        try:
-            return _studied(run_folder(model.checkpoint), model.source)
-        except HeadspanError:
-            continue
-    with TemporaryDirectory() as folder:
-        run_once(preset("smoke"), Path(folder) / "run")
-        return _studied(Path(folder) / "run", OWN)
-
-
-def _studied(folder: Path, name: str) -> LabRun:
-    try:
-        course = channel_course(Bench.of(folder))
-    except HeadspanError:
-        course = None
-    return LabRun(name, study(folder, SHOWN_EXPERIMENTS), course)
 
 
 @EXHIBITS.add(
@@ -103,7 +30,7 @@ def _studied(folder: Path, name: str) -> LabRun:
 )
 def singular_values(at_hand: AtHand) -> Shown:
     """Gap and first value at the end, beside those before training."""
-    run = _run(at_hand)
+    run = lab_run(at_hand)
     numbers, first = run.numbers, run.track.isel(step=0)
     values = first["embedding_singular_value"].values
     medium = numbers["medium_share"] * int(run.track.attrs["d_model"])
@@ -130,7 +57,7 @@ def singular_values(at_hand: AtHand) -> Shown:
 )
 def bridge(at_hand: AtHand) -> Shown:
     """Energy of the bridge in the parts of the spectrum."""
-    run = _run(at_hand)
+    run = lab_run(at_hand)
     last = run.track.isel(step=-1)
     energy, null = last["bridge_energy"].isel(k=1), last["bridge_energy_null"]
     if not bool(energy.notnull().all()):
@@ -156,7 +83,7 @@ def bridge(at_hand: AtHand) -> Shown:
 )
 def sharp_transition(at_hand: AtHand) -> Shown:
     """Accuracy at the end and the length of its rise."""
-    run = _run(at_hand)
+    run = lab_run(at_hand)
     numbers, guess = run.numbers, float(run.track["ood_accuracy"][0])
     learned, sharp = numbers["ood_accuracy"] >= 0.9, numbers["rise_share"] <= 0.5
     number = f"OOD accuracy {numbers['ood_accuracy']:.2f} (before training {guess:.2f})"
@@ -181,7 +108,7 @@ def sharp_transition(at_hand: AtHand) -> Shown:
 )
 def functions(at_hand: AtHand) -> Shown:
     """Three removals beside random subspaces of the same dimension."""
-    run = _run(at_hand)
+    run = lab_run(at_hand)
     node, numbers = run.node("ablation"), run.numbers
     columns = ("keys_without_bottom", "values_without_medium", "embedding_without_bottom")
     places = (("bottom", "L1 K"), ("medium", "L1 V"), ("bottom", "embedding"))
@@ -211,7 +138,7 @@ def functions(at_hand: AtHand) -> Shown:
 )
 def without_tokens(at_hand: AtHand) -> Shown:
     """Variance due to the offset, and the score with shuffled tokens."""
-    run = _run(at_hand)
+    run = lab_run(at_hand)
     node, numbers = run.node("offset"), run.numbers
     number = (
         f"Offsets explain {numbers['offset_share']:.0%} of the variance of its logits (expected "
@@ -235,7 +162,7 @@ def without_tokens(at_hand: AtHand) -> Shown:
 )
 def evolution(at_hand: AtHand) -> Shown:
     """Lags of geometry against accuracy."""
-    run = _run(at_hand)
+    run = lab_run(at_hand)
     node = run.node("transition")
     lags = {str(name): float(value) for name, value in zip(node.quantity.values, node["lag"].values, strict=True)}
     rise = TENTH_TO_NINE_TENTHS * float(node["transition_width"])
@@ -261,7 +188,7 @@ def evolution(at_hand: AtHand) -> Shown:
 )
 def sharpness(at_hand: AtHand) -> Shown:
     """Growth of the largest eigenvalue, and when."""
-    run = _run(at_hand)
+    run = lab_run(at_hand)
     growth = run.numbers["sharpness_growth"]
     if growth != growth:
         raise UnsupportedModel(f"{run.name}: sharpness was not measured; train with a smaller sharpness_every")
@@ -287,7 +214,7 @@ def sharpness(at_hand: AtHand) -> Shown:
 )
 def saddle(at_hand: AtHand) -> Shown:
     """The smallest eigenvalue on the plateau, and what lies along it."""
-    run = _run(at_hand)
+    run = lab_run(at_hand)
     node = run.node("plateau")
     curvature, error, top, fall = (float(node[name]) for name in ("curvature", "error", "top", "fall"))
     number = (
@@ -311,7 +238,7 @@ def saddle(at_hand: AtHand) -> Shown:
 )
 def composition(at_hand: AtHand) -> Shown:
     """Channels before training and at the end."""
-    run = _run(at_hand)
+    run = lab_run(at_hand)
     if run.channels is None:
         raise UnsupportedModel(f"{run.name}: channels lead from one layer to another; the model has one layer")
     z, carrying = run.channels["coupling_z"], run.channels["carrying"].sel(pairing="OK")

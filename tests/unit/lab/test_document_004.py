@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -38,6 +39,14 @@ def test_nothing_holds_on_a_run_that_has_not_learned(tmp_path: Path) -> None:
     assert {one.outcome for one in found.values()} <= {"does not hold", UNTESTED}
     assert found["Sharp transition"].outcome == "does not hold"
     assert "no transition" in found["Question: saddle or minimum?"].number
+
+
+def test_a_damaged_run_is_named_and_no_other_trained_in_its_place(tmp_path: Path, trained: Run) -> None:
+    copytree(trained.folder.path, tmp_path / "run")
+    (tmp_path / "run" / "track.nc").write_bytes(b"no record")
+    found = verdicts(tmp_path / "run" / "model")
+    assert {one.outcome for one in found.values()} == {UNTESTED}
+    assert "track.nc' cannot be read" in found["Sharp transition"].number
 
 
 def test_without_a_run_one_is_trained_for_the_page(monkeypatch: pytest.MonkeyPatch, trained: Run) -> None:

@@ -239,8 +239,8 @@ def saddle(at_hand: AtHand) -> Shown:
 def composition(at_hand: AtHand) -> Shown:
     """Channels before training and at the end."""
     run = lab_run(at_hand)
-    if run.channels is None:
-        raise UnsupportedModel(f"{run.name}: channels lead from one layer to another; the model has one layer")
+    if isinstance(run.channels, str):
+        raise UnsupportedModel(f"{run.name}: {run.channels}")
     z, carrying = run.channels["coupling_z"], run.channels["carrying"].sel(pairing="OK")
     at = float(run.channels.attrs["transition"])
     near = int(np.abs(z.step.values - at).argmin()) if at == at else -1

@@ -29,7 +29,8 @@ class LabRun:
 
     name: str
     tree: xr.DataTree
-    channels: xr.Dataset | None
+    channels: xr.Dataset | str
+    """Channels over training, or why there are none."""
 
     @property
     def numbers(self) -> Numbers:
@@ -68,17 +69,19 @@ def _opened(at_hand: AtHand) -> LabRun:
     """The first given model that a run ended in; a new run without one."""
     for model in at_hand.given:
         try:
-            return _studied(run_folder(model.checkpoint), model.source)
+            folder = run_folder(model.checkpoint)
         except HeadspanError:
             continue
-    with TemporaryDirectory() as folder:
-        run_once(preset("smoke"), Path(folder) / "run")
-        return _studied(Path(folder) / "run", OWN)
+        return _studied(folder, model.source)
+    with TemporaryDirectory() as place:
+        run_once(preset("smoke"), Path(place) / "run")
+        return _studied(Path(place) / "run", OWN)
 
 
 def _studied(folder: Path, name: str) -> LabRun:
+    bench = Bench.of(folder)
     try:
-        course = channel_course(Bench.of(folder))
-    except HeadspanError:
-        course = None
+        course: xr.Dataset | str = channel_course(bench)
+    except HeadspanError as reason:
+        course = str(reason)
     return LabRun(name, study(folder, SHOWN_EXPERIMENTS), course)

@@ -1,7 +1,8 @@
 """A checksum inside the file that it is of: a flipped bit is noticed when the file is read, not believed.
 
 A state is its SHA-256 on a line of its own and the content behind it. An archive (a zip file, `.npz`) has it as its
-comment, which every reader of zip files passes over. A folder (a Zarr group) has it in a small file of its own.
+comment, which every reader of zip files passes over. A netCDF file has it behind its end, where HDF5 never looks. A
+folder (a Zarr group) has it in a small file of its own.
 Files of older versions have none, and are read as they are.
 """
 
@@ -13,16 +14,23 @@ from pathlib import Path
 
 from headspan.errors import HeadspanError
 
-LINE = re.compile(rb"headspan sha256 ([0-9a-f]{64})\n")
+BEGINNING = b"headspan sha256 "
+LINE = re.compile(BEGINNING + rb"([0-9a-f]{64})\n")
 FOLDER_SEAL = ".sha256"
 """The file in a folder that holds the checksum of the others."""
 LENGTH = 81
 """Bytes of the line."""
+BLOCK = 2**20
+"""Bytes read at a time."""
 
 
 def seal_line(content: bytes) -> bytes:
     """The line that names the content."""
-    return f"headspan sha256 {hashlib.sha256(content).hexdigest()}\n".encode()
+    return _line(hashlib.sha256(content).hexdigest())
+
+
+def _line(digest: str) -> bytes:
+    return f"headspan sha256 {digest}\n".encode()
 
 
 def sealed(content: bytes) -> bytes:
@@ -65,3 +73,27 @@ def check_archive(content: bytes) -> bool:
     if found is None or not stated or seal_line(content[: -LENGTH - 2] + b"\0\0") != found[0]:
         raise HeadspanError("its content is not what its checksum says")
     return True
+
+
+def seal_end(path: Path) -> None:
+    """Put the checksum of a file behind its end."""
+    with path.open("rb") as file:
+        line = _line(hashlib.file_digest(file, "sha256").hexdigest())
+    with path.open("ab") as file:
+        file.write(line)
+
+
+def check_end(path: Path) -> None:
+    """Refuse a file that differs from the checksum behind its end; one that has none is as good as any."""
+    size = path.stat().st_size - LENGTH
+    with path.open("rb") as file:
+        file.seek(max(size - LENGTH, 0))
+        end = file.read()
+        if BEGINNING not in end:
+            return
+        file.seek(0)
+        digest = hashlib.sha256()
+        while block := file.read(min(BLOCK, max(size - file.tell(), 0))):
+            digest.update(block)
+    if _line(digest.hexdigest()) != end[-LENGTH:]:
+        raise HeadspanError("its content is not what its checksum says")

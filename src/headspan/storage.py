@@ -25,7 +25,7 @@ import xarray as xr
 
 from headspan.errors import HeadspanError
 from headspan.input_files import LARGEST_STATE, check_regular, checked, file_bytes, json_object
-from headspan.seal import check_archive, sealed_archive
+from headspan.seal import check_archive, check_end, seal_end, seal_line, sealed_archive
 
 ENGINE = "netcdf4"
 """A result has hundreds of small variables, for each of which h5netcdf spends two milliseconds of Python."""
@@ -55,19 +55,22 @@ def write_netcdf(data: xr.DataTree, path: Path) -> None:
     if data.nbytes <= IN_MEMORY:
         with _ONE_AT_A_TIME:
             content = data.to_netcdf(**options)
-        path.write_bytes(content)
+        content = bytes(content)
+        path.write_bytes(content + seal_line(content))
         return
     with path.open("r+b" if path.exists() else "wb") as file:
         os.posix_fallocate(file.fileno(), 0, data.nbytes + IN_MEMORY)
         file.truncate(0)
     with _ONE_AT_A_TIME:
         data.to_netcdf(path, **options)
+    seal_end(path)
 
 
 def read_netcdf(path: Path) -> xr.DataTree:
     """The tree in a netCDF file, read whole."""
     check_regular(path, LARGEST_STATE)
     try:
+        check_end(path)  # what HDF5 makes of damaged bytes can take for ever
         with _ONE_AT_A_TIME, xr.open_datatree(path, engine=ENGINE) as found:
             return _in_order(found.load())
     except Exception as problem:  # on damaged bytes HDF5's readers raise whatever they stumble over

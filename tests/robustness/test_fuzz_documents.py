@@ -21,6 +21,7 @@ import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import headspan
 from headspan import input_files
 from headspan.checkpoint.hub.cache import parse_listing
 from headspan.cli.main import app
@@ -31,7 +32,8 @@ from headspan.lab.settings import parse_settings
 from headspan.lab.source import text_tokens
 from headspan.lenses.shots import read_pairs
 from headspan.runtime.boundary import check_tokenizer
-from headspan.storage import read_archive
+from headspan.seal import LENGTH
+from headspan.storage import read_archive, read_netcdf
 from headspan.sweeps.checkpoints import Settings, kept_description
 from headspan.sweeps.specification import parse_series
 from headspan.sweeps.store import Store
@@ -138,6 +140,7 @@ KINDS: dict[str, Kind] = {
     "pairs": (lambda c: quietly(lambda: read_pairs(file_of("pairs.csv", c))), damaged(PAIRS)),
     "text": (lambda c: quietly(lambda: text_tokens(file_of("text.txt", c))), st.binary(max_size=60)),
     "archive": (lambda c: quietly(lambda: read_archive(file_of("x.npz", c))), st.deferred(lambda: damaged(archive()))),
+    "netCDF": (lambda c: quietly(lambda: read_netcdf(file_of("x.nc", c))), st.deferred(lambda: damaged_netcdf())),
     "settings": (lambda pair: quietly(lambda: parse_settings([pair], {"layers": "int", "seed": "int"})), SETTING),
     "names of models": (lambda text: quietly(lambda: parse_series([text])), STRANGE),
 }
@@ -152,6 +155,21 @@ def archive() -> bytes:
     path = workplace() / "intact.npz"
     write_archive(path, nodes_of(lens("ranks").function("demo").data), attrs={})
     return path.read_bytes()
+
+
+@cache
+def netcdf() -> bytes:
+    return headspan.ranks("demo").save(workplace() / "intact.nc").read_bytes()
+
+
+def damaged_netcdf() -> st.SearchStrategy[bytes]:
+    """A file with other bytes before its checksum, or one that ends too early.
+
+    Damage in a file without a checksum meets HDF5, which may take gigabytes or minutes: docs/security.md says so.
+    """
+    content, line = netcdf()[:-LENGTH], netcdf()[-LENGTH:]
+    other = damaged(content).map(lambda found: found + line)
+    return other | st.integers(0, len(content)).map(lambda end: content[:end])
 
 
 def commands() -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 import xarray as xr
 
 import headspan
+from headspan import storage
 from headspan.errors import HeadspanError
 from headspan.frames import nodes_of
 from headspan.storage import json_text, read_archive, without_nan, write_archive
@@ -68,3 +69,37 @@ def test_objects_are_refused() -> None:
 def test_json_has_null_for_what_is_no_number() -> None:
     assert without_nan({"a": [np.float64("nan"), np.int64(2)], "b": (float("inf"),)}) == {"a": [None, 2], "b": [None]}
     assert '"a": null' in json_text({"a": float("nan")})
+
+
+def test_a_flipped_bit_in_a_netcdf_file_is_noticed_wherever_it_is(tmp_path: Path) -> None:
+    path = headspan.ranks("demo").save(tmp_path / "ranks.nc")
+    content = path.read_bytes()
+    for place in range(7, len(content) - 81, len(content) // 40):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        with pytest.raises(HeadspanError, match="its content is not what its checksum says"):
+            headspan.load(path)
+
+
+def test_netcdf_files_of_any_size_carry_a_checksum_that_other_programs_pass_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = headspan.ranks("demo")
+    monkeypatch.setattr(storage, "IN_MEMORY", 0)
+    large = result.save(tmp_path / "large.nc")
+    monkeypatch.undo()
+    small = result.save(tmp_path / "small.nc")
+    for path in (large, small):
+        assert path.read_bytes()[-81:].startswith(b"headspan sha256 ")
+        with xr.open_datatree(path) as found:
+            assert set(found.children) == set(result.data.children)
+        xr.testing.assert_identical(headspan.load(path).data, result.data)
+
+
+def test_a_netcdf_file_without_a_checksum_is_read(tmp_path: Path) -> None:
+    path = headspan.ranks("demo").save(tmp_path / "ranks.nc")
+    content = path.read_bytes()
+    path.write_bytes(content[:-3])  # of which a part is left
+    with pytest.raises(HeadspanError, match="checksum"):
+        headspan.load(path)
+    path.write_bytes(content[:-81])
+    xr.testing.assert_identical(headspan.load(path).data, headspan.ranks("demo").data)

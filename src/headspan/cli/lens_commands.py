@@ -90,9 +90,10 @@ def _perform(lens: Lens, show: Callable[..., Any], view: Mapping[str, Any], give
     to = Delivery.of(
         lens, given["output"], given["figures"], given["figure_format"], given["dark"], given["as_json"], given["force"]
     )
-    opening = {name: given[name] for name in shared.OPENING if given.get(name) is not None}
+    own = _own_parameters(lens)
+    opening = {name: given[name] for name in shared.OPENING if name not in own and given.get(name) is not None}
     subjects = [given[name] for name in _subject_names(lens)]
-    options = {name: given[name] for name in _own_parameters(lens) if name in given}
+    options = {name: given[name] for name in own if name in given}
     prompts = {name: given[name] for name in shared.PROMPT if name in given}
     if prompts:
         options["prompt"] = chosen_prompt(**prompts)

@@ -42,6 +42,7 @@ OPENING = {
     "dtype": Option("Precision to compute in: float32 or float64.", str),
     "device": Option("Where to compute: cpu, cuda or cuda:1.", str),
     "time_limit": Option("Stop after so many seconds.", float),
+    "memory": Option("Most memory that the whole process may take, such as 4GB; what needs more is refused.", str),
 }
 """How a lens opens its subject."""
 OPENING_DEFAULTS = {"fold": "none", "device": "cpu"}

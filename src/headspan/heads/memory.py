@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import resource
 import sys
@@ -44,7 +45,7 @@ def memory_bytes(memory: int | str) -> int:
 def working_memory(memory: int | str) -> int:
     """What a budget for the whole process leaves for weights and results, beside what is resident already."""
     return_large_arrays()
-    budget, resident = memory_bytes(memory), _resident_bytes()
+    budget, resident = memory_bytes(memory), resident_bytes()
     left = budget - resident
     if left < LEAST:
         raise MemoryBudgetError(
@@ -54,13 +55,18 @@ def working_memory(memory: int | str) -> int:
     return left
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
     """Memory that this process holds now; where the system does not tell, the most it ever held."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * resource.getpagesize()
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def return_large_arrays() -> None:

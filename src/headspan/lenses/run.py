@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import xarray as xr
 
@@ -23,6 +23,7 @@ from headspan.lenses.model import Model, open_model
 from headspan.progress import progress_bar
 from headspan.result import Lens, Result
 from headspan.runtime.boundary import library_boundary
+from headspan.runtime.budget import cache_limit, memory_budget
 from headspan.threads import time_limit as limited
 
 if TYPE_CHECKING:
@@ -47,6 +48,15 @@ class Opening(TypedDict, total=False):
     config: Any
     progress: bool | None
     time_limit: float | None
+
+
+class Budgeted(Opening, total=False):
+    """The same for lenses that run a model or read a layer at a time, which no budget can cut into smaller work.
+
+    memory: what the process may take; what needs more is refused with its size.
+    """
+
+    memory: int | str | None
 
 
 def run(
@@ -83,7 +93,8 @@ def _run(lens: Lens, subjects: Sequence[Any], options: Mapping[str, Any], openin
         _check(lens, model, opening.get("stack"))
     watched = opening.get("progress") is not False and not unasked
     boundary = library_boundary(f"'{models[0].source}'")
-    with limited(opening.get("time_limit")), progress_bar(title=lens.title, shown=watched), boundary:
+    budget = memory_budget(cast("Budgeted", opening).get("memory"))
+    with budget, limited(opening.get("time_limit")), progress_bar(title=lens.title, shown=watched), boundary:
         if lens.runs:
             running = models[0].running(
                 stack=opening.get("stack"),
@@ -111,12 +122,14 @@ def _check(lens: Lens, model: Model, stack: str | None) -> None:
 
 def _heads(lens: Lens, model: Model, opening: Opening) -> Heads:
     own = "dtype" in signature(lens.measure).parameters
-    return model.heads(
+    found = model.heads(
         stack=opening.get("stack"),
         fold=opening["fold"] if "fold" in opening else model.allowed_fold(lens.fold, opening.get("stack")),
         dtype=None if own else opening.get("dtype"),
         device=opening.get("device", "cpu"),
     )
+    found.cache.limit = cache_limit(found.cache.limit)
+    return found
 
 
 def _running(model: Model, opening: Opening, unasked: bool) -> Any:

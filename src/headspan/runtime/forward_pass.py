@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 
 from headspan.errors import HeadspanError, UnsupportedModel
 from headspan.heads.block import head_features, head_weights
+from headspan.runtime.budget import require_run
 from headspan.runtime.model import RunnableModel
 
 SOFTMAXES = frozenset({torch.nn.functional.softmax, torch.softmax, Tensor.softmax})
@@ -154,6 +155,7 @@ def forward(model: RunnableModel, tokens: Int[Tensor, "batch position"], scores:
     Forward
         Patterns and scores of every layer and head, what was read and mixed, states and logits.
     """
+    require_run(model, tokens.shape[0], tokens.shape[1], scores)
     placed = tokens.to(model.device)
     recorder = Recorder(model, scores, model.layers)
     with recorder.attach():

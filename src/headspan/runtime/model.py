@@ -27,6 +27,7 @@ from headspan.errors import ArgumentError, CheckpointError, HeadspanError, Unkno
 from headspan.heads import Heads
 from headspan.runtime import checkpoint_obstacle
 from headspan.runtime.boundary import check_layout, check_tokenizer_files, config_fields, library_boundary
+from headspan.runtime.budget import cache_limit, require_model
 from headspan.runtime.gguf_tokenizer import gguf_tokenizer
 
 if TYPE_CHECKING:
@@ -102,7 +103,9 @@ class RunnableModel:
 
     def heads(self) -> Heads:
         """The same model's weights as stored, for lenses."""
-        return self.checkpoint.heads(stack=self.stack.name)
+        found = self.checkpoint.heads(stack=self.stack.name)
+        found.cache.limit = cache_limit(found.cache.limit)
+        return found
 
     def linear(self, role: Role, layer: int) -> nn.Module:
         """The module that holds a role's matrix in the running model; fused roles share one."""
@@ -187,6 +190,7 @@ def open_runnable(
     if reason is not None:
         raise UnsupportedModel(f"'{checkpoint.source}' cannot be run: {reason}")
     stored = checkpoint.stack(stack)
+    require_model(checkpoint, DTYPES[dtype])
     module = load_module(checkpoint, stored, DTYPES[dtype], place)
     own, problem_text = (tokenizer, "") if tokenizer is not None else load_tokenizer(checkpoint)
     model = RunnableModel(checkpoint, stored, module, own, problem_text)

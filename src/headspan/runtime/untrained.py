@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from headspan.runtime.budget import require_copies
 from headspan.runtime.model import RunnableModel, open_runnable, quiet_transformers
 
 
@@ -23,6 +24,7 @@ def untrained_twin(model: RunnableModel, seed: int = 0) -> RunnableModel:
     seed
         Fixes the weights; the state of torch's own generator is as before afterwards.
     """
+    require_copies(model, 3, "its untrained twin")
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         kind: Any = type(model.module)

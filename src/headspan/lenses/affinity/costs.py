@@ -15,7 +15,6 @@ is, or where it is asked for.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -29,6 +28,7 @@ import torch
 from headspan.dims import COMPOSING, ROLES
 from headspan.errors import LongWork, MemoryBudgetError
 from headspan.heads import Heads
+from headspan.heads.memory import machine_memory
 from headspan.lenses.affinity.pair_tables import by_source, roles_of
 
 COUNTED = ("gram", "projector", "sketch")
@@ -120,11 +120,6 @@ def check_affordable(plan: Plan, memory: int, dtype: torch.dtype) -> None:
             LongWork,
             stacklevel=3,
         )
-
-
-def machine_memory() -> int:
-    """Bytes of memory that this machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def working_budget(heads: Heads, pairings: Sequence[str], memory: int) -> int:

@@ -11,7 +11,7 @@ from headspan.errors import ArgumentError
 from headspan.result import Lens, arguments
 
 if TYPE_CHECKING:
-    from headspan.lenses.run import Opening
+    from headspan.lenses.run import Budgeted
     from headspan.result import Result
 
 LENS = Lens(
@@ -46,7 +46,7 @@ def attention(
     truncate: bool = False,
     permutations: int = 200,
     seed: int = 0,
-    **opening: Unpack[Opening],
+    **opening: Unpack[Budgeted],
 ) -> Result:
     """Attention maps of a running model on a prompt, and statistics of every head.
 
@@ -83,7 +83,7 @@ def attention(
     permutations, seed
         Of the test of angles (0 leaves it out), of the choice of shots and of what is sampled.
     **opening
-        `stack`, `dtype`, `device`, `config`, `progress`, `time_limit`.
+        `stack`, `dtype`, `device`, `config`, `progress`, `time_limit`, `memory`.
 
     Returns
     -------

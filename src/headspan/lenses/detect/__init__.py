@@ -12,7 +12,7 @@ from headspan.errors import ArgumentError
 from headspan.result import Lens
 
 if TYPE_CHECKING:
-    from headspan.lenses.run import Opening
+    from headspan.lenses.run import Budgeted
     from headspan.result import Result
 
 LENS = Lens(
@@ -40,7 +40,7 @@ def detect(
     seeds: int = 10,
     seed: int = 0,
     weights_only: bool = False,
-    **opening: Unpack[Opening],
+    **opening: Unpack[Budgeted],
 ) -> Result:
     """Scores of every head as one of five kinds, on repeated random tokens and on text; and identity from the weights.
 
@@ -59,7 +59,7 @@ def detect(
     weights_only
         Only the identity score of the weights; runs nothing.
     **opening
-        `stack`, `dtype`, `device`, `config`, `progress`, `time_limit`.
+        `stack`, `dtype`, `device`, `config`, `progress`, `time_limit`, `memory`.
 
     Returns
     -------

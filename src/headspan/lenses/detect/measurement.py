@@ -25,6 +25,7 @@ from headspan.heads import Heads
 from headspan.lenses.detect import check_choices
 from headspan.lenses.detect.schema import REPEATED, TEXT
 from headspan.runtime import RunnableModel
+from headspan.runtime.budget import memory_left
 from headspan.runtime.detectors import DETECTORS, Detection, detect_repeated, detect_text, surrounding_tokens
 
 ERRORS_ABOVE = 3
@@ -93,7 +94,7 @@ def _summary(found: Detection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _identity(heads: Heads, repeats: int) -> dict[str, Any]:
-    scores = np.tile(identity_scores(heads).numpy(), (repeats, 1))
+    scores = np.tile(identity_scores(heads, memory_left("1GB")).numpy(), (repeats, 1))
     sd = identity_null_sd(heads)
     return {
         "identity_weights": (GRID, scores),

@@ -9,7 +9,7 @@ from headspan.errors import ArgumentError
 from headspan.result import Lens
 
 if TYPE_CHECKING:
-    from headspan.lenses.run import Opening
+    from headspan.lenses.run import Budgeted
     from headspan.result import Result
 
 FEWEST_DRAWS = 3
@@ -35,7 +35,7 @@ def drift(
     draws: int = 16,
     seed: int = 0,
     noise: str = "gaussian",
-    **opening: Unpack[Opening],
+    **opening: Unpack[Budgeted],
 ) -> Result:
     """How far every head's subspaces moved from one checkpoint to another, against a random change of the same size.
 
@@ -58,7 +58,7 @@ def drift(
         The random change: "gaussian", of the same Frobenius norm, or "rounding", every entry's change with a random
         sign, which keeps the steps of a quantized checkpoint.
     **opening
-        `stack`, `fold`, `dtype`, `device`, `progress`, `time_limit`.
+        `stack`, `fold`, `dtype`, `device`, `progress`, `time_limit`, `memory`.
 
     Returns
     -------

@@ -10,6 +10,8 @@ K and V are counted once per kv head. Heads are read one layer at a time from bo
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import xarray as xr
 from scipy import special  # type: ignore[import-untyped,unused-ignore]
@@ -21,11 +23,14 @@ from headspan.heads import HeadBlock, Heads
 from headspan.heads.memory import return_large_arrays
 from headspan.heads.norms import fold_label
 from headspan.lenses.drift.motion import growth_variables, motion, motion_variables, null_variables, share_p
+from headspan.runtime.budget import require_memory
 from headspan.statistics import prediction_tail, q_values, z_score
 from headspan.subspaces.distance_tables import distance_moments
 
 DOUBLE_WIDTH = 4096
 """Up to this d_model weights are read as float64."""
+WORKED = 10
+"""A layer of both checkpoints and what is made of it take at most so many times the layer."""
 UNRELATED_DRAWS = 64
 INNER_AXES = {"angles": ("angle",), "singular_value_before": ("rank",), "singular_value_after": ("rank",)}
 BEFORE = ("model", "revision", "file_hash", "stored_dtype")
@@ -53,6 +58,8 @@ def measure(
     followed = _followed(before, leading)
     dtype = "float64" if before.d_model <= DOUBLE_WIDTH else "float32"
     first, second = before.to(dtype), after.to(dtype)
+    held = WORKED * sum(prod(first.shape(role)[1:]) for role in ROLES) * (8 if dtype == "float64" else 4)
+    require_memory(held, "one layer of both checkpoints", "raise the memory budget")
     parts: dict[Role, list[Arrays]] = {role: [] for role in ROLES}
     for layer in before.layers:
         blocks = first.layer(layer), second.layer(layer)

@@ -8,7 +8,7 @@ from headspan.errors import ArgumentError
 from headspan.result import Lens
 
 if TYPE_CHECKING:
-    from headspan.lenses.run import Opening
+    from headspan.lenses.run import Budgeted
     from headspan.result import Result
 
 FEWEST = 4
@@ -32,7 +32,7 @@ def gaussian(
     sequences: int = 64,
     length: int = 64,
     seed: int = 0,
-    **opening: Unpack[Opening],
+    **opening: Unpack[Budgeted],
 ) -> Result:
     """Predicted and measured logits and attention entropies of every head.
 
@@ -47,7 +47,7 @@ def gaussian(
     seed
         Random seed of tokens, of the choice of windows, and of Gaussian draws.
     **opening
-        `stack`, `device`, `progress`, `time_limit`. Weights are taken as stored.
+        `stack`, `device`, `progress`, `time_limit`, `memory`. Weights are taken as stored.
 
     Returns
     -------

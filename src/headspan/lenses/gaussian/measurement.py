@@ -34,8 +34,9 @@ from headspan.lenses.gaussian.prediction import (
     slope,
 )
 from headspan.lenses.gaussian.schema import MOMENTS, PAIRS
-from headspan.lenses.gaussian.sequences import Reads, sampled_reads
+from headspan.lenses.gaussian.sequences import FEWER, Reads, sampled_reads
 from headspan.runtime import RunnableModel
+from headspan.runtime.budget import require_memory
 
 PAIR, DISTANCE = "pair", "distance"
 DRAWN = 128
@@ -56,11 +57,19 @@ def measure(
     """`headspan.gaussian` on heads; `running` is the same model opened, or in words why it cannot be run."""
     plain = heads.refolded("none").to("float64")
     found = sampled_reads(plain, running, text, sequences, length, seed)
+    require_memory(layer_bytes(plain, sequences, length), "one layer's queries, keys and logits", FEWER)
     layers = [_layer(plain, layer, found, seed) for layer in found.layers]
     joined = xr.concat(layers, dim=LAYER, join="exact", combine_attrs="drop_conflicts", data_vars="all")
     result = joined.assign_coords({LAYER: list(found.layers)})
     attrs = {"fold": "none", "source": found.source, "seed": seed, "left_out": "; ".join(_left_out(heads, found))}
     return _with_agreement(result).assign_attrs(attrs)
+
+
+def layer_bytes(heads: Heads, sequences: int, length: int) -> int:
+    """What one layer takes at most: queries and keys as sampled and as drawn, and patterns, each with what is made of
+    them."""
+    rows = (sequences + 2 * DRAWN) * heads.n_heads * length
+    return 8 * rows * (4 * heads.d_head + 2 * length)
 
 
 def _left_out(heads: Heads, found: Reads) -> list[str]:

@@ -18,10 +18,12 @@ from headspan.heads import Heads
 from headspan.heads.embeddings import first_read
 from headspan.heads.logits import projection_obstacle
 from headspan.runtime import RunnableModel, forward
+from headspan.runtime.budget import require_memory
 from headspan.runtime.buffers import random_tokens, sampled_tokens
 
 AT_ONCE = 8
 """Sequences per run of the model."""
+FEWER = "ask for fewer or shorter sequences, or raise the memory budget"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ def sampled_reads(
 
 def _run(model: RunnableModel, heads: Heads, tokens: Int[Tensor, "sequence position"], words: str) -> Reads:
     """What every layer read in a run, a few sequences at a time."""
+    kept = tokens.numel() * len(heads.layers) * (heads.d_model * model.module.dtype.itemsize + 8 * heads.n_heads)
+    require_memory(2 * kept, f"what {len(heads.layers)} layers read", FEWER)
     reads: dict[int, list[Tensor]] = {layer: [] for layer in heads.layers}
     entropy: dict[int, list[Tensor]] = {layer: [] for layer in heads.layers}
     for start in range(0, len(tokens), AT_ONCE):

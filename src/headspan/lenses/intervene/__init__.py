@@ -12,7 +12,7 @@ from headspan.result import Lens, arguments
 
 if TYPE_CHECKING:
     from headspan.lenses.intervene.settings import Setting
-    from headspan.lenses.run import Opening
+    from headspan.lenses.run import Budgeted
     from headspan.result import Result
 
 FEW_SHOT = ("few_shot", "shots", "target", "template", "preamble")
@@ -59,7 +59,7 @@ def intervene(
     preamble: str = "",
     truncate: bool = False,
     seed: int = 0,
-    **opening: Unpack[Opening],
+    **opening: Unpack[Budgeted],
 ) -> Result:
     """Attention, perplexity and continuation under changes of the weights, the unmodified model first.
 
@@ -106,7 +106,7 @@ def intervene(
     seed
         Of random weights and random tokens.
     **opening
-        `stack`, `dtype`, `device`, `config`, `progress`, `time_limit`.
+        `stack`, `dtype`, `device`, `config`, `progress`, `time_limit`, `memory`.
 
     Returns
     -------

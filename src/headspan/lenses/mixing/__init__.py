@@ -9,7 +9,7 @@ from headspan.dims import ATTENTION
 from headspan.result import Lens, arguments
 
 if TYPE_CHECKING:
-    from headspan.lenses.run import Opening
+    from headspan.lenses.run import Budgeted
     from headspan.result import Result
 
 LENS = Lens(
@@ -36,7 +36,7 @@ def mixing(
     biases: bool = False,
     draws: int = 3,
     seed: int = 0,
-    **opening: Unpack[Opening],
+    **opening: Unpack[Budgeted],
 ) -> Result:
     """Follow tokens through the attention layers and measure at every depth how alike they are.
 
@@ -61,7 +61,7 @@ def mixing(
     seed
         Random seed of tokens and weights.
     **opening
-        `stack`, `device`, `progress`, `time_limit`. Weights are taken as stored.
+        `stack`, `device`, `progress`, `time_limit`, `memory`. Weights are taken as stored.
 
     Returns
     -------

@@ -34,7 +34,9 @@ from headspan.lenses.mixing.schema import DIMS, QUANTITIES, SKIPS
 from headspan.lenses.mixing.start import Start, starting_stream
 from headspan.progress import current_step
 from headspan.runtime import RunnableModel
+from headspan.runtime.budget import require_memory
 
+FEWER = "ask for fewer or shorter sequences, or raise the memory budget"
 Numbers = dict[str, Float[Tensor, "skip beta"]]
 
 
@@ -53,6 +55,9 @@ def measure(
     """`headspan.mixing` on heads; `running` is the same model opened, or in words why it cannot be run."""
     plain = checked(heads, length).to("float32")
     start = starting_stream(plain, running, text, sequences, length, seed)
+    settings = len(SKIPS) * len(inverse_temperatures)
+    needed = stream_bytes(plain, settings, sequences * length, length, draws)
+    require_memory(needed, f"{settings} streams with {draws} null draws", FEWER)
     betas = torch.tensor(inverse_temperatures, dtype=torch.float32, device=plain.device)
     courses = list(_courses(plain, start.stream, betas, biases, draws, seed))
     depths = list(range(len(courses[0])))
@@ -62,6 +67,13 @@ def measure(
     if start.run is not None:
         nodes["/run"] = xr.Dataset(_run_variables(start), coords={"depth": depths})
     return xr.DataTree.from_dict(nodes)
+
+
+def stream_bytes(heads: Heads, settings: int, tokens: int, length: int, draws: int) -> int:
+    """What all streams take, and what one layer makes of those of one draw: projections, patterns, double precision."""
+    own = settings * tokens
+    one_layer = own * (10 * heads.d_model + heads.n_heads * (4 * heads.d_head + 3 * length))
+    return 4 * ((draws + 1) * own * heads.d_model + one_layer)
 
 
 def _courses(

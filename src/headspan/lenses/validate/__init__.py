@@ -9,7 +9,7 @@ from headspan.errors import ArgumentError
 from headspan.result import Lens
 
 if TYPE_CHECKING:
-    from headspan.lenses.run import Opening
+    from headspan.lenses.run import Budgeted
     from headspan.result import Result
 
 LENS = Lens(
@@ -38,7 +38,7 @@ def validate(
     group: int = 8,
     permutations: int = 999,
     seed: int = 0,
-    **opening: Unpack[Opening],
+    **opening: Unpack[Budgeted],
 ) -> Result:
     """Geometry held against the behavior of the running model.
 
@@ -59,7 +59,7 @@ def validate(
     seed
         Random seed of everything drawn.
     **opening
-        `stack`, `fold` (of the weights whose scores are tested), `dtype`, `device`, `progress`, `time_limit`.
+        `stack`, `fold` (of the weights whose scores are tested), `dtype`, `device`, `progress`, `time_limit`, `memory`.
 
     Returns
     -------

@@ -31,6 +31,7 @@ from headspan.errors import ArgumentError
 from headspan.heads import Heads
 from headspan.lenses.similarity import similarity
 from headspan.runtime import Forward, RunnableModel, forward
+from headspan.runtime.budget import memory_left
 from headspan.runtime.forward_pass import AttentionRun, full_logs, js_rows
 from headspan.runtime.interventions import Edits, head_space
 from headspan.runtime.interventions.edits import head_slice
@@ -141,5 +142,7 @@ def pattern_divergences(run: Forward, place: int) -> Float[Tensor, "head head"]:
 
 def space_distances(heads: Heads) -> list[Array]:
     """Grassmann distance of the attention spaces of every two heads, layer by layer."""
-    found = similarity(heads, distance="grassmann", across_layers=False, maps=False).grid()["layer_distance"]
+    found = similarity(heads, distance="grassmann", across_layers=False, maps=False, memory=memory_left("4GB")).grid()[
+        "layer_distance"
+    ]
     return list(found.transpose("layer", "head", "peer").values)

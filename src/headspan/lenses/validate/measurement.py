@@ -26,6 +26,7 @@ from headspan.lenses.validate.invariance import invariances, pattern_divergences
 from headspan.lenses.validate.selection import chosen_blocks
 from headspan.progress import current_step
 from headspan.runtime import Forward, RunnableModel, forward
+from headspan.runtime.budget import memory_left
 from headspan.runtime.buffers import token_buffers
 from headspan.runtime.untrained import untrained_twin
 from headspan.statistics import mantel
@@ -127,7 +128,7 @@ def _cause(plain: Forward, fold: str, chosen: dict[str, int], permutations: int)
 
 
 def _effects(plain: Forward, fold: str, chosen: dict[str, int]) -> pd.DataFrame:
-    scores = affinity(plain.model.heads().refolded(fold), seed=chosen["seed"])
+    scores = affinity(plain.model.heads().refolded(fold), seed=chosen["seed"], memory=memory_left("4GB"))
     return causal_effects(plain, chosen_blocks(scores, **chosen), current_step)
 
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from headspan.dims import HeadLabel, Role
 from headspan.errors import ArgumentError, UnsupportedModel
+from headspan.runtime.budget import require_copies
 from headspan.runtime.interventions.edits import (
     Edits,
     Label,
@@ -92,6 +93,7 @@ class Reinitialized:
 
     def apply(self, edits: Edits) -> None:
         module = edits.model.module
+        require_copies(edits.model, 2, "weights drawn anew")
         drawn = dict(_fresh(module, self.seed).named_parameters())
         wanted = attention_parameters(edits.model) if self.attention_only else None
         for name, parameter in module.named_parameters():

@@ -125,7 +125,8 @@ def _matrix_change(
         spaces = (_directions(W + random_change(change, noise, generator), leading)[0] for _ in range(draws))
         drawn = np.stack([_nearest(base, space) for space in spaces])
     k = min(READ, leading)
-    return _Matrix(numbers, similarity, share, drawn, (vectors[:, :k], squares[:k] / size**2))
+    # A copy: a view of three columns would hold on to all of them.
+    return _Matrix(numbers, similarity, share, drawn, (vectors[:, :k].clone(), squares[:k] / size**2))
 
 
 def _rank_null(change: Float[Tensor, "d n"], noise: str) -> float:
@@ -139,7 +140,7 @@ def _directions(W: Float[Tensor, "d n"], leading: int | None) -> tuple[Float[Ten
     """Left singular vectors, largest first, and their squared singular values; all that the shape allows by default."""
     squares, vectors = torch.linalg.eigh(W @ W.mT)
     k = min(W.shape) if leading is None else leading
-    return vectors.flip(-1)[:, :k], squares.flip(-1)[:k]
+    return vectors[:, -k:].flip(-1), squares[-k:].flip(-1)
 
 
 def _nearest(base: Float[Tensor, "d m"], vectors: Float[Tensor, "d k"]) -> Float[np.ndarray, " k"]:

@@ -76,7 +76,8 @@ def measure(
         for pairing in COMPOSING:
             if f"top/{pairing}" in nodes:
                 node = nodes[f"top/{pairing}"]
-                nodes[f"top/{pairing}"] = node.assign(token_variables(folded, node, pairing, TOKEN_DRAWS, seed))
+                tokens = token_variables(folded, node, pairing, TOKEN_DRAWS, seed, memory_bytes(memory))
+                nodes[f"top/{pairing}"] = node.assign(tokens)
     if used and src is not None and dst is not None:
         from headspan.lenses.channels.use import use_nodes
 
@@ -136,10 +137,11 @@ def _all_pairs(
     attrs["algorithm"] = ("candidates" if costly else "exact") if algorithm == "auto" else algorithm
     if attrs["algorithm"] == "candidates":
         attrs |= {"null": HAAR, "null_reason": "the two-way null is fitted to all pairs, and candidates are a few"}
-        return {f"top/{each}": candidate_channels(heads, reader, each, top, seed, memory) for each in wanted}, attrs
+        found = candidate_channels(heads, reader, wanted, top, seed, memory)
+        return {f"top/{pairing}": node for pairing, node in found.items()}, attrs
     nodes: dict[str, xr.Dataset] = {}
-    for pairing, found in pair_tables(heads, wanted, order, delta, memory).items():
-        node = pairing_dataset(heads.unrolled(), _by_pass(heads, found), nulls, seed)
+    for pairing, tables in pair_tables(heads, wanted, order, delta, memory).items():
+        node = pairing_dataset(heads.unrolled(), _by_pass(heads, tables), nulls, seed)
         nodes |= {pairing: node, f"top/{pairing}": _strongest(reader, node, pairing, top)}
     return nodes, attrs
 

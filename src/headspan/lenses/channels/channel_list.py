@@ -49,9 +49,10 @@ class ChannelReader:
         self._blocks: dict[str, tuple[int, tuple[Role, ...], HeadBlock]] = {}
 
     def require_room(self, pairings: Sequence[str], memory: int) -> None:
-        """Refuse a budget that does not hold two layers, and factors of all heads of the second."""
-        before, after = (sum(self.heads.block_bytes(roles)) for roles in (("V", "O"), receiving_roles(pairings)))
-        needed = before + 2 * after
+        """Refuse a budget that does not hold two layers, factors of the second's heads, and what reading one takes."""
+        wanted = [("V", "O"), *(receiving_roles((pairing,)) for pairing in pairings)]
+        held, reading = zip(*map(self.heads.block_bytes, wanted), strict=True)
+        needed = held[0] + 2 * max(held[1:]) + max(reading)
         if needed > memory:
             raise MemoryBudgetError(
                 f"channels of a pair are decomposed in double precision, and two layers take {needed:,} bytes; the "

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from safetensors import safe_open
 
 import headspan
 from docs.calibration.models import generator_of, gpt2, normal
 from headspan.dims import HeadLabel
-from headspan.errors import ArgumentError, UnsupportedModel
+from headspan.errors import ArgumentError, MemoryBudgetError, UnsupportedModel
 from headspan.heads.channels import SIDES, pair_channels
 from headspan.heads.logits import bilinear_factors
 from headspan.lenses.channels.use import copying
@@ -346,6 +347,20 @@ def test_large_models_get_the_channels_of_candidates() -> None:
     assert best["channel"].tolist() == same["channel"].tolist()
     assert best["score"][0] == pytest.approx(same["score"][0])
     assert best["q"][0] < 1e-6
+
+
+def test_candidates_of_all_pairings_are_those_of_each_by_itself() -> None:
+    planted = headspan.synthetic("tiny", planted=["L1H4-L3H5:OK:6", "L0H2-L2H1:OQ:6"], seed=2)
+    every = headspan.channels(planted, algorithm="candidates", top=3, vocabulary=False)
+    for pairing, first in (("OK", "L1H4:L3H"), ("OQ", "L0H2:L2H1:OQ:0")):  # keys are read by a group
+        alone = headspan.channels(planted, pairings=pairing, algorithm="candidates", top=3, vocabulary=False)
+        xr.testing.assert_allclose(every[f"top/{pairing}"].to_dataset(), alone[f"top/{pairing}"].to_dataset())
+        assert every[f"top/{pairing}"].channel.values[0].startswith(first)
+
+
+def test_candidates_that_a_budget_cannot_hold_are_refused_by_their_size() -> None:
+    with pytest.raises(MemoryBudgetError, match=r"two layers take [\d,]+ bytes; .* raise it by [\d,]+ bytes or more"):
+        headspan.channels("synthetic:tiny", algorithm="candidates", memory="200kB")
 
 
 def test_wrong_requests_are_refused_before_anything_is_computed() -> None:

@@ -15,7 +15,7 @@ LEAST_SIDE = 1024
 
 
 def row_gram(W: Float[Tensor, "n m"]) -> Float[Tensor, "n n"]:
-    """W W^T: inner products of all rows, symmetric to the last bit.
+    """W W^T: inner products of all rows.
 
     >>> import torch
     >>> W = torch.arange(6.0).reshape(2, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -375,6 +376,12 @@ def test_wrong_requests_are_refused_before_anything_is_computed() -> None:
             headspan.channels("nowhere", *arguments, **options)
     with pytest.raises(ArgumentError, match="are not of one layer"):
         headspan.channels("synthetic:tiny", "L0H3", "L1H6", pairings="OK", used="L1H0,L2H0", vocabulary=False, draws=50)
+
+
+@pytest.mark.parametrize("lens", [headspan.channels, headspan.vocabulary])
+def test_an_offset_is_refused_where_positions_are_not_rotary(lens: Callable[..., Result]) -> None:
+    with pytest.raises(ArgumentError, match="delta=3 needs rotary positions, which this model does not have"):
+        lens("synthetic:gpt2?layers=2", delta=3)
 
 
 def test_heads_as_wide_as_a_centered_stream_have_channels() -> None:

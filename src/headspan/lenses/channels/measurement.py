@@ -19,6 +19,7 @@ from headspan.dims import COMPOSING, KV_ROLES, HeadLabel, parse_pairings
 from headspan.errors import ArgumentError, DegenerateSubspace
 from headspan.heads import Heads
 from headspan.heads.channels import check_pair
+from headspan.heads.logits import check_delta
 from headspan.heads.memory import memory_bytes
 from headspan.heads.norms import fold_label
 from headspan.heads.precision import pair_dtype
@@ -58,6 +59,7 @@ def measure(
     """`headspan.channels` on heads: of one pair where `src` and `dst` are given, else of all pairs that compose."""
     if heads.unrolled().n_layers < 2:
         raise DegenerateSubspace("nothing composes: there is only one layer, and a head talks to heads of later layers")
+    check_delta(heads, delta)
     folded = heads.folded() if fold == "auto" else heads
     reader = ChannelReader(folded.unrolled(), delta)
     attrs: dict[str, Any] = {"fold": fold_label(folded.fold, folded.center), "delta": delta, "seed": seed, "top": top}

@@ -14,6 +14,7 @@ from benchmarks import (
     hub,
     interventions,
     lab,
+    lens_memory,
     packed,
     positions,
     reading,
@@ -50,6 +51,7 @@ BENCHMARKS = {
         sweep,
         callbacks,
         scale,
+        lens_memory,
         report,
         explorer,
     )

@@ -45,6 +45,9 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "drift": (DEEP | {"num_attention_heads": 64}, {"draws": 3}),
     "affinity of both scores": (DEEP, {"draws": 10, "pairings": "OV"}),
     "channels": (BROAD, {"pairings": "OK", "null": "haar"}),
+    "channels of candidates": (BROAD, {"algorithm": "candidates"}),
+    "wiring": (WIDE, {}),
+    "wiring of many heads": (DEEP, {}),
     "vocabulary": (WIDE | {"num_hidden_layers": 3, "intermediate_size": 8192, "vocab_size": 20_000}, {"draws": 50}),
 }
 PROGRAM = """

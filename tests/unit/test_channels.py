@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from safetensors import safe_open
 
 import headspan
 from docs.calibration.models import generator_of, gpt2, normal
 from headspan.dims import HeadLabel
-from headspan.errors import ArgumentError, UnsupportedModel
+from headspan.errors import ArgumentError, MemoryBudgetError, UnsupportedModel
 from headspan.heads.channels import SIDES, pair_channels
 from headspan.heads.logits import bilinear_factors
 from headspan.lenses.channels.use import copying
@@ -348,6 +350,20 @@ def test_large_models_get_the_channels_of_candidates() -> None:
     assert best["q"][0] < 1e-6
 
 
+def test_candidates_of_all_pairings_are_those_of_each_by_itself() -> None:
+    planted = headspan.synthetic("tiny", planted=["L1H4-L3H5:OK:6", "L0H2-L2H1:OQ:6"], seed=2)
+    every = headspan.channels(planted, algorithm="candidates", top=3, vocabulary=False)
+    for pairing, first in (("OK", "L1H4:L3H"), ("OQ", "L0H2:L2H1:OQ:0")):  # keys are read by a group
+        alone = headspan.channels(planted, pairings=pairing, algorithm="candidates", top=3, vocabulary=False)
+        xr.testing.assert_allclose(every[f"top/{pairing}"].to_dataset(), alone[f"top/{pairing}"].to_dataset())
+        assert every[f"top/{pairing}"].channel.values[0].startswith(first)
+
+
+def test_candidates_that_a_budget_cannot_hold_are_refused_by_their_size() -> None:
+    with pytest.raises(MemoryBudgetError, match=r"two layers take [\d,]+ bytes; .* raise it by [\d,]+ bytes or more"):
+        headspan.channels("synthetic:tiny", algorithm="candidates", memory="200kB")
+
+
 def test_wrong_requests_are_refused_before_anything_is_computed() -> None:
     for arguments, options, words in (
         (("L0H3",), {}, "a pair needs a source and a destination"),
@@ -360,6 +376,12 @@ def test_wrong_requests_are_refused_before_anything_is_computed() -> None:
             headspan.channels("nowhere", *arguments, **options)
     with pytest.raises(ArgumentError, match="are not of one layer"):
         headspan.channels("synthetic:tiny", "L0H3", "L1H6", pairings="OK", used="L1H0,L2H0", vocabulary=False, draws=50)
+
+
+@pytest.mark.parametrize("lens", [headspan.channels, headspan.vocabulary])
+def test_an_offset_is_refused_where_positions_are_not_rotary(lens: Callable[..., Result]) -> None:
+    with pytest.raises(ArgumentError, match="delta=3 needs rotary positions, which this model does not have"):
+        lens("synthetic:gpt2?layers=2", delta=3)
 
 
 def test_heads_as_wide_as_a_centered_stream_have_channels() -> None:

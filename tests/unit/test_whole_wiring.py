@@ -419,7 +419,9 @@ def test_a_partial_checkpoint_has_the_edges_of_what_it_holds(gpt2_attention: Pat
         ({"centering": "mean"}, "centering='mean' is unknown; it is stored or centered"),
         ({"neurons": "L9H0"}, "neurons='L9H0' is no head of this model, which has layers 0 to 1 of 8 heads"),
         ({"neurons": "L0H0", "src": "W_E"}, "src and dst have no place beside it"),
-        ({"src": "L7H0"}, "no edge from heads to Q, K, V, MLPs, logits is in this checkpoint"),
+        ({"src": "L7H0"}, "L7H0 does not exist: this model has L0H0 to L1H7"),
+        ({"dst": "L1H8"}, "L1H8 does not exist: this model has L0H0 to L1H7"),
+        ({"src": "L2MLP"}, "L2MLP does not exist: this model has layers 0 to 1"),
         ({"top": 0}, "top = 0 asks for no edge"),
     ],
 )

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headspan.checkpoint.families import Rotary
-from headspan.errors import ShapeError, UnsupportedModel
+from headspan.errors import ArgumentError, ShapeError, UnsupportedModel
 from headspan.heads.block import HeadBlock
 from headspan.heads.heads import Heads
 from headspan.heads.norms import HeadNormWeights, without_mean
@@ -50,6 +50,15 @@ def relative_rotation(
     chosen = [records[layer] for layer in (heads.layers if layers is None else layers)]
     turns = {record: rotation(record, delta, heads.d_head).to(heads.device, heads.dtype) for record in set(chosen)}
     return torch.stack([turns[record] for record in chosen])[:, None]
+
+
+def check_delta(heads: Heads, delta: int) -> None:
+    """Refuse an offset where nothing depends on it."""
+    if delta and not heads.stack.rotary:
+        raise ArgumentError(
+            f"delta={delta} needs rotary positions, which this model does not have: its W_Q W_K^T is the same at every "
+            "offset; leave it out"
+        )
 
 
 def rotation(record: Rotary, delta: int, d_head: int) -> Float[Tensor, "d_head d_head"]:

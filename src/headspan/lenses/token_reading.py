@@ -34,6 +34,7 @@ from headspan.heads import Heads
 from headspan.heads.token_rows import BLOCK, TokenRows, token_rows
 from headspan.lenses.token_texts import Tokens, tokens_of
 from headspan.statistics.draw_tails import upper_p_values
+from headspan.subspaces.grams import row_gram
 from headspan.threads import one_thread
 
 SIDES = ("read", "write")
@@ -136,7 +137,7 @@ class TokenTable:
         width = self.rows.stored.shape[1]
         total = torch.zeros(width, width, dtype=torch.float64, device=self.rows.stored.device)
         for _, block in self.rows.blocks(self.dtype, self.keep, self.entries):
-            total += block.mT @ block
+            total += row_gram(block.mT)
         total = total / self.n_kept - torch.outer(self.mean, self.mean)
         pull = None if self.rows.pull is None else self.rows.pull.double()
         return total if pull is None else pull @ total @ pull.mT

@@ -13,12 +13,15 @@ from jaxtyping import Float
 from scipy import special
 
 from headspan.dims import HeadLabel, Role
+from headspan.errors import MemoryBudgetError
 from headspan.heads import HeadBlock, Heads
 from headspan.heads.channels import SIDES, Channels, channels_between, receiving_roles
 from headspan.lenses.channels.pair_cores import spectrum_numbers
 from headspan.lenses.token_reading import TokenTable
 
 SHOWN_TOKENS = 5
+BLOCK_SHARE = 16
+"""Part of the memory budget that a block of a token table takes beside the table as it is stored."""
 LEVEL = 0.05
 """An alignment is called excitation or inhibition where random directions reach it less often than this."""
 
@@ -44,6 +47,17 @@ class ChannelReader:
     def __init__(self, heads: Heads, delta: int) -> None:
         self.heads, self.delta = heads.to("float64"), delta
         self._blocks: dict[str, tuple[int, tuple[Role, ...], HeadBlock]] = {}
+
+    def require_room(self, pairings: Sequence[str], memory: int) -> None:
+        """Refuse a budget that does not hold two layers, factors of the second's heads, and what reading one takes."""
+        wanted = [("V", "O"), *(receiving_roles((pairing,)) for pairing in pairings)]
+        held, reading = zip(*map(self.heads.block_bytes, wanted), strict=True)
+        needed = held[0] + 2 * max(held[1:]) + max(reading)
+        if needed > memory:
+            raise MemoryBudgetError(
+                f"channels of a pair are decomposed in double precision, and two layers take {needed:,} bytes; the "
+                f"memory budget is {memory:,}; raise it by {needed - memory:,} bytes or more"
+            )
 
     def channels(self, src: HeadLabel, dst: HeadLabel, pairing: str) -> Channels:
         before = self._block("source", src.layer, ("V", "O"))
@@ -111,7 +125,9 @@ def alignment_p(cosine: Float[np.ndarray, " n"], d: int) -> Float[np.ndarray, " 
     return p
 
 
-def token_variables(heads: Heads, channels: xr.Dataset, pairing: str, draws: int, seed: int) -> dict[str, Any]:
+def token_variables(
+    heads: Heads, channels: xr.Dataset, pairing: str, draws: int, seed: int, memory: int
+) -> dict[str, Any]:
     """Tokens along every direction: what is read through W_E, what is written through W_U; none without a table.
 
     `source` and, for OQ and OK, `target` are read by tokens of the input; `sent`, `received` and the `target` of OV are
@@ -128,7 +144,7 @@ def token_variables(heads: Heads, channels: xr.Dataset, pairing: str, draws: int
         places = [place for place, each in enumerate(kinds) if each == kind]
         if kind == "read" and "W_E" not in heads.reader.stored.parts:
             continue
-        table = TokenTable(heads, kind)
+        table = TokenTable(heads, kind, memory=memory // BLOCK_SHARE)
         flat = directions[:, places].reshape(-1, directions.shape[-1]).nan_to_num()
         reading = table.read(flat.to(heads.dtype), SHOWN_TOKENS)
         found = table.concentration(reading, draws, seed)

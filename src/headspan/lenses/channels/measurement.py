@@ -19,6 +19,7 @@ from headspan.dims import COMPOSING, KV_ROLES, HeadLabel, parse_pairings
 from headspan.errors import ArgumentError, DegenerateSubspace
 from headspan.heads import Heads
 from headspan.heads.channels import check_pair
+from headspan.heads.logits import check_delta
 from headspan.heads.memory import memory_bytes
 from headspan.heads.norms import fold_label
 from headspan.heads.precision import pair_dtype
@@ -58,6 +59,7 @@ def measure(
     """`headspan.channels` on heads: of one pair where `src` and `dst` are given, else of all pairs that compose."""
     if heads.unrolled().n_layers < 2:
         raise DegenerateSubspace("nothing composes: there is only one layer, and a head talks to heads of later layers")
+    check_delta(heads, delta)
     folded = heads.folded() if fold == "auto" else heads
     reader = ChannelReader(folded.unrolled(), delta)
     attrs: dict[str, Any] = {"fold": fold_label(folded.fold, folded.center), "delta": delta, "seed": seed, "top": top}
@@ -76,7 +78,8 @@ def measure(
         for pairing in COMPOSING:
             if f"top/{pairing}" in nodes:
                 node = nodes[f"top/{pairing}"]
-                nodes[f"top/{pairing}"] = node.assign(token_variables(folded, node, pairing, TOKEN_DRAWS, seed))
+                tokens = token_variables(folded, node, pairing, TOKEN_DRAWS, seed, memory_bytes(memory))
+                nodes[f"top/{pairing}"] = node.assign(tokens)
     if used and src is not None and dst is not None:
         from headspan.lenses.channels.use import use_nodes
 
@@ -136,10 +139,11 @@ def _all_pairs(
     attrs["algorithm"] = ("candidates" if costly else "exact") if algorithm == "auto" else algorithm
     if attrs["algorithm"] == "candidates":
         attrs |= {"null": HAAR, "null_reason": "the two-way null is fitted to all pairs, and candidates are a few"}
-        return {f"top/{each}": candidate_channels(heads, reader, each, top, seed, memory) for each in wanted}, attrs
+        found = candidate_channels(heads, reader, wanted, top, seed, memory)
+        return {f"top/{pairing}": node for pairing, node in found.items()}, attrs
     nodes: dict[str, xr.Dataset] = {}
-    for pairing, found in pair_tables(heads, wanted, order, delta, memory).items():
-        node = pairing_dataset(heads.unrolled(), _by_pass(heads, found), nulls, seed)
+    for pairing, tables in pair_tables(heads, wanted, order, delta, memory).items():
+        node = pairing_dataset(heads.unrolled(), _by_pass(heads, tables), nulls, seed)
         nodes |= {pairing: node, f"top/{pairing}": _strongest(reader, node, pairing, top)}
     return nodes, attrs
 

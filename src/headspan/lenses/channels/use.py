@@ -143,13 +143,13 @@ class Experiment:
         yield self._row(WHOLE, rank, -1, whole)
         generator = torch.Generator().manual_seed(seed)
         for n in _counts(rank):
-            leading = [self._leading(reader, n) for reader in self.readers]
+            leading = [self.leading(reader, n) for reader in self.readers]
             yield self._row(LEADING, n, -1, leading)
             yield self._row(REST, n, -1, [every - part for every, part in zip(whole, leading, strict=True)])
             for draw in range(DRAWS):
                 for kind in (RANDOM_SENT, RANDOM_READ):
-                    drawn = [self._random(kind, reader, n, generator) for reader in self.readers]
-                    yield self._row(kind, n, draw, list(map(self._matched, self.readers, drawn, leading)))
+                    drawn = [self.random(kind, reader, n, generator) for reader in self.readers]
+                    yield self._row(kind, n, draw, list(map(self.matched, self.readers, drawn, leading)))
         if len(self.channels) > 1:
             yield from self._shared_rows(_counts(rank), torch.Generator().manual_seed(seed))
 
@@ -157,11 +157,11 @@ class Experiment:
         """Without the directions that carry most to all destinations together, and without as many random ones."""
         leading = self._shared_basis()
         for n in counts:
-            shared = [self._along(leading[:, :n])] * len(self.readers)
+            shared = [self.along(leading[:, :n])] * len(self.readers)
             yield self._row(SHARED, n, -1, shared)
             for draw in range(DRAWS):
-                drawn = [self._along(_frame(len(leading), n, generator))] * len(self.readers)
-                yield self._row(RANDOM_SHARED, n, draw, list(map(self._matched, self.readers, drawn, shared)))
+                drawn = [self.along(random_frame(len(leading), n, generator))] * len(self.readers)
+                yield self._row(RANDOM_SHARED, n, draw, list(map(self.matched, self.readers, drawn, shared)))
 
     def _shared_basis(self) -> Float[Tensor, "k k"]:
         """Directions of what the source reads, most energy first, in the coordinates of the first reader's channels."""
@@ -172,7 +172,7 @@ class Experiment:
         basis: Tensor = torch.linalg.eigh(energies).eigenvectors.flip(-1)
         return basis
 
-    def _along(self, basis: Float[Tensor, "k n"]) -> Tensor:
+    def along(self, basis: Float[Tensor, "k n"]) -> Tensor:
         """The part of the message along some directions of what the source reads, as it arrives."""
         first = self.readers[0]
         sent = first.channels.sent[: len(basis)].to(self.message)
@@ -188,26 +188,26 @@ class Experiment:
         labels = np.array([f"{self.name}:{k}" for k in range(len(energy))], dtype=object)
         return xr.DataArray((energy / energy.sum()).cpu().numpy(), dims="channel", coords={"channel": labels})
 
-    def _leading(self, reader: Reader, n: int) -> Tensor:
+    def leading(self, reader: Reader, n: int) -> Tensor:
         return self.stream.seen(reader.amounts[..., :n] @ reader.channels.sent[:n].to(self.message))
 
-    def _random(self, kind: str, reader: Reader, n: int, generator: torch.Generator) -> Tensor:
+    def random(self, kind: str, reader: Reader, n: int, generator: torch.Generator) -> Tensor:
         """Random directions of the message, or of what is read with the amounts of the leading channels."""
         rank, width = reader.amounts.shape[-1], reader.matrix.shape[-1]
         if kind == RANDOM_SENT:
-            basis = _frame(rank, n, generator)
+            basis = random_frame(rank, n, generator)
             seen: Tensor = self.stream.seen(
                 (reader.amounts @ basis) @ (basis.mT @ reader.channels.sent[:rank].to(self.message))
             )
             return seen
-        along = _frame(width, min(n, width), generator).mT @ torch.linalg.pinv(reader.matrix)
+        along = random_frame(width, min(n, width), generator).mT @ torch.linalg.pinv(reader.matrix)
         read: Tensor = self.stream.inverse_sigma * (reader.amounts[..., : len(along)] @ along)
         return read
 
     def _energy(self, reader: Reader, removed: Tensor) -> Tensor:
         return (removed @ reader.matrix).square().sum()
 
-    def _matched(self, reader: Reader, removed: Tensor, like: Tensor) -> Tensor:
+    def matched(self, reader: Reader, removed: Tensor, like: Tensor) -> Tensor:
         """At the read energy of something else."""
         scale: Tensor = (self._energy(reader, like) / self._energy(reader, removed)).sqrt()
         return removed * scale
@@ -240,7 +240,7 @@ def _counts(rank: int) -> list[int]:
     return counts or [rank]
 
 
-def _frame(d: int, n: int, generator: torch.Generator) -> Float[Tensor, "d n"]:
+def random_frame(d: int, n: int, generator: torch.Generator) -> Float[Tensor, "d n"]:
     frame: Tensor = torch.linalg.qr(torch.randn(d, n, generator=generator, dtype=torch.float64)).Q
     return frame
 

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from headspan.lenses.token_reading import TokenTable
 from headspan.statistics import q_values
+from headspan.subspaces.grams import row_gram
 from headspan.threads import one_thread
 
 DRAWS = 10
@@ -52,7 +53,7 @@ def cross_covariance(first: TokenTable, second: TokenTable) -> Float[Tensor, "d_
         part = both[start : start + step]
         left = u.stored[part].to(first.dtype)
         right = left if same else e.stored[part].to(second.dtype)
-        total += left.mT @ right
+        total += row_gram(left.mT) if same else left.mT @ right
         for mean, block in zip(means, (left, right), strict=True):
             mean += block.sum(0, dtype=torch.float64)
     total = total / n - torch.outer(means[0], means[1]) / n**2
@@ -65,8 +66,12 @@ def circuit_eigenvalues(
     A: Float[Tensor, "head d r"], B: Float[Tensor, "head d r"], C: Float[Tensor, "d d"]
 ) -> Complex[Tensor, "head r"]:
     """Eigenvalues of B^T C A, which are those of the circuit over tokens, largest first."""
+    return _eigenvalues(B.double().mT @ C, A.double())
+
+
+def _eigenvalues(left: Float[Tensor, "head r d"], A: Float[Tensor, "head d r"]) -> Complex[Tensor, "head r"]:
     with one_thread():
-        values: Tensor = torch.linalg.eigvals((B.double().mT @ C) @ A.double())
+        values: Tensor = torch.linalg.eigvals(left @ A)
     order = values.abs().argsort(-1, descending=True)
     return values.gather(-1, order)
 
@@ -81,8 +86,8 @@ def copying_scores(
 ) -> Arrays:
     """[head]: `score`, its `null_sd` under rotation, and the eigenvalues [head, eigenvalue], real and imaginary."""
     A, B, C = A.double(), B.double(), C.double()
-    values = circuit_eigenvalues(A, B, C)
     left = B.mT @ C
+    values = _eigenvalues(left, A)
     with one_thread():
         R = torch.linalg.qr(A, mode="r").R
     # |A B^T C|_F^2 = tr((B^T C)(B^T C)^T A^T A)

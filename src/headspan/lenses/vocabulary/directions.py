@@ -24,6 +24,7 @@ from headspan.heads import HeadBlock, Heads
 from headspan.heads.logits import bilinear_factors
 from headspan.heads.precision import computing_dtype
 from headspan.subspaces import Factored, default_tolerance
+from headspan.subspaces.grams import row_gram
 from headspan.threads import one_thread
 
 ROLES_OF: dict[str, tuple[Role, Role]] = {"OV": ("V", "O"), "QK": ("Q", "K")}
@@ -129,7 +130,7 @@ def mlp_directions(heads: Heads, layer: int, names: Sequence[str], leading: int)
 
 
 def _stream_gram(matrix: Tensor, name: str) -> Float[Tensor, "d d"]:
-    return matrix @ matrix.mT if name != "W_out" else matrix.mT @ matrix
+    return row_gram(matrix if name != "W_out" else matrix.mT)
 
 
 def gram_directions(

@@ -21,6 +21,7 @@ from torch import Tensor
 from headspan.dims import HeadLabel
 from headspan.errors import ArgumentError, FoldError
 from headspan.heads import Heads
+from headspan.heads.logits import check_delta
 from headspan.heads.memory import memory_bytes
 from headspan.heads.norms import fold_label
 from headspan.lenses.token_reading import STATISTICS, Reading, TokenTable
@@ -60,6 +61,7 @@ def measure(
     tokenizer: Any = None,
 ) -> xr.DataTree:
     """`headspan.vocabulary` on heads."""
+    check_delta(heads, delta)
     if projection is not None:
         found = projected_tokens(heads, projection, all_tokens, tokenizer)
         return xr.DataTree.from_dict({"/": xr.Dataset(attrs=found.attrs), "/projection": found.drop_attrs()})

@@ -28,6 +28,7 @@ from headspan.checkpoint.families.order import Part
 from headspan.dims import Role
 from headspan.heads import Heads
 from headspan.lenses.wiring.parts import READ_ROLES
+from headspan.subspaces.grams import row_gram
 from headspan.subspaces.slabs import ScratchSlabs, Slabs, TensorSlabs, scratch_slabs, slab_count
 from headspan.subspaces.subspace import Subspace, concatenate
 from headspan.threads import one_thread
@@ -131,9 +132,9 @@ def _grams(
         written = torch.zeros_like(read)
         for place, W in enumerate(heads.mlp_matrices(layer)):
             if place < reading_matrices(heads):
-                read.addmm_(W, W.mT)
+                read += row_gram(W)
             else:
-                written.addmm_(W.mT, W)
+                written += row_gram(W.mT)
         for matrix in matrices:
             if matrix.part == "MLP" and matrix.layer == layer:
                 yield matrix, written if matrix.writes else read
@@ -150,7 +151,7 @@ def _table_gram(heads: Heads, name: str, centered: bool, memory: int) -> Float[T
     gram = torch.zeros(heads.d_model, heads.d_model, dtype=heads.dtype, device=heads.device)
     total, count = torch.zeros(heads.d_model, dtype=heads.dtype, device=heads.device), 0
     for rows in heads.table_rows(name, memory):
-        gram.addmm_(rows.mT, rows)
+        gram += row_gram(rows.mT)
         total, count = total + rows.sum(0), count + len(rows)
     return gram - torch.outer(total, total) / count if centered else gram
 

@@ -57,6 +57,8 @@ def measure(
 ) -> xr.DataTree:
     """`headspan.wiring` on heads: a node per kind of edge, and one of the parts."""
     budget, chosen = memory_bytes(memory), (parse_choice(src, "src"), parse_choice(dst, "dst"))
+    for choice in () if heads.stack.reads_memory else chosen:  # beside cross-attention stand the encoder's own
+        choice.check_parts(heads.unrolled())
     computed = heads.to(dtype or computing_dtype(heads))
     passes = computed.unrolled()
     used = ROTATION if heads.stack.passes else null

@@ -48,6 +48,21 @@ class Choice:
     heads: tuple[HeadLabel, ...] = ()
     mlps: tuple[int, ...] = ()
 
+    def check_parts(self, heads: Heads) -> None:
+        """Refuse single heads and MLPs that a model does not have."""
+        for label in self.heads:
+            count = heads.n_kv_heads if label.kv else heads.n_heads
+            if label.layer not in heads.layers or label.head >= count:
+                first, last = (
+                    HeadLabel(*end, kv=label.kv) for end in ((heads.layers[0], 0), (heads.layers[-1], count - 1))
+                )
+                raise ArgumentError(f"{label} does not exist: this model has {first} to {last}")
+        for layer in self.mlps:
+            if layer not in heads.layers:
+                raise ArgumentError(
+                    f"L{layer}MLP does not exist: this model has layers {heads.layers[0]} to {heads.layers[-1]}"
+                )
+
     def keeps(self, part: Part, label: str) -> bool:
         """Whether a part of one of these kinds was asked for."""
         if part == "MLP":

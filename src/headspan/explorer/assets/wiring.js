@@ -53,13 +53,14 @@ headspan.wiring = (() => {
   const note = make("p", {class: "count", role: "status"});
   const boxes = [make("div", {class: "canvas"}), make("div", {class: "canvas", hidden: true})];
   const captions = boxes.map(() => make("p", {class: "canvas-title", hidden: true}));
+  const canvases = make("div", {class: "canvases"}, boxes.map((box, i) => make("div", {}, captions[i], box)));
   const legend = make("p", {class: "wires-legend"});
   area.append(make("div", {class: "controls"}, about.graph_null ? tiers.map((each) => each.element) : [],
     about.graph_null ? q.element : null, score.element, wayGroup,
     kinds.map((each) => each.element), setsMenu.element, pathMenu.element, saveMenu.element),
-  note, make("div", {class: "canvases"}, boxes.map((box, i) => make("div", {}, captions[i], box))), legend);
+  note, canvases, legend);
   const diagrams = boxes.map((box, i) => headspan.diagram.build(box, i ? "Wiring diagram by the other score" : "Wiring diagram"));
-  let shown = [[], []], listed = null;
+  let shown = {edges: [], left: 0}, listed = null;
 
   function showSets(view) {
     const names = [...headspan.sets.all(view)];
@@ -106,33 +107,42 @@ headspan.wiring = (() => {
 
   /* Width of a diagram, and room below the controls down to the end of the first screen. Asking for either makes the
      browser lay the page out at once, so they are asked for again only where they may have changed. */
+  const GAP = 16, CAPTION = 22, stacked = matchMedia("(max-width: 54rem)");
   let measured = {key: null};
   function room(count) {
-    const key = [innerWidth, innerHeight, count].join();
+    const key = [innerWidth, innerHeight].join();
     if (key !== measured.key || !measured.width) {
       const top = boxes[0].getBoundingClientRect().top + (headspan.home.scrolled?.() ?? 0);
       const height = headspan.home.room ?? Math.max(260, Math.min(820, innerHeight - Math.min(top, innerHeight * 0.55) - 44));
-      measured = {key, height, width: boxes[0].clientWidth};
+      measured = {key, height, width: canvases.clientWidth};
     }
-    return measured;
+    if (count < 2) return measured;
+    return {height: measured.height - CAPTION, width: stacked.matches ? measured.width : Math.floor((measured.width - GAP) / 2)};
   }
 
   function draw(view) {
-    const other = pairs.metrics.find((name) => name !== view.metric);
-    const metrics = view.beside && other ? [view.metric, other] : [view.metric];
-    shown = metrics.map((metric) => headspan.graph.edges(view, metric));
-    const path = view.path ? headspan.graph.path(shown[0].edges, view.path) : [];
-    boxes.forEach((box, i) => { box.hidden = i >= metrics.length; });
+    const other = pairs.metrics.find((name) => name !== view.metric), beside = Boolean(view.beside && other);
+    const size = room(beside ? 2 : 1);
+    shown = headspan.graph.edges(view, view.metric);
+    const path = view.path ? headspan.graph.path(shown.edges, view.path) : [];
+    boxes[1].hidden = !beside;
     captions.forEach((each, i) => {
-      each.hidden = metrics.length < 2;
-      each.textContent = upper(headspan.words.metricNames[metrics[i]] ?? "");
+      each.hidden = !beside;
+      each.textContent = upper(headspan.words.metricNames[i ? other : view.metric] ?? "");
     });
-    area.classList.toggle("beside", metrics.length > 1);
-    if (metrics.length < 2) diagrams[1].clear();
-    const size = room(metrics.length);
-    metrics.forEach((metric, i) => diagrams[i].show(view, metric, shown[i].edges, i ? [] : path, size));
-    note.replaceChildren(...sentence(view, shown[0].left, shown[0].edges));
+    area.classList.toggle("beside", beside);
+    diagrams[0].show(view, view.metric, shown.edges, path, size);
+    if (beside) headspan.frames.begin(boxes[1], second(view, other, size));
+    else diagrams[1].clear();
+    note.replaceChildren(...sentence(view, shown.left, shown.edges));
     showPath(view, path);
+  }
+
+  /* The diagram by the other score. To search all pairs takes as long as to draw a few hundred. */
+  function* second(view, other, size) {
+    const list = headspan.graph.edges(view, other).edges;
+    yield headspan.frames.MOST / 2;
+    diagrams[1].show(view, other, list, [], size);
   }
 
   function showLegend(view) {
@@ -166,5 +176,5 @@ headspan.wiring = (() => {
     draw(headspan.state.get());
   }
 
-  return {show, redraw, element: area, edges: () => shown[0].edges ?? [], diagram: diagrams[0]};
+  return {show, redraw, element: area, edges: () => shown.edges, diagram: diagrams[0]};
 })();

@@ -65,13 +65,18 @@ headspan.controls = (() => {
     headspan.state.set({layers: [Math.min(...range), Math.max(...range)]});
   }}, layers.map((layer) => make("option", {value: layer}, layer)));
   const low = select("First layer"), high = select("Last layer");
+  /* On a phone the filters are behind one button, so that the diagram is on the first screen. */
+  const unfold = button("Filters", () => {
+    const open = headspan.root.classList.toggle("filtering");
+    unfold.setAttribute("aria-expanded", String(open));
+  }, {class: "unfold", "aria-expanded": "false"});
   const clear = button("Clear filters", () => headspan.state.clear(), {class: "clear", hidden: true});
   bar.append(
     make("form", {class: "search-form", role: "search", onsubmit: (event) => {
       event.preventDefault();
       const head = look();
       if (head) headspan.card.open(head.label, {focus: true});
-    }}, make("span", {}, "Head"), search, found),
+    }}, make("span", {}, "Head"), search, found), ...(pairs || layers.length > 1 ? [unfold] : []),
     ...(chips.length > 1 ? [group("Pairing", chips.map((each) => each.element))] : []),
     ...(scores.length ? [group("Score", scores.map((each) => each.element))] : []),
     ...(layers.length > 1 ? [group("Layers", low, make("span", {}, "to"), high)] : []), clear);

@@ -51,6 +51,7 @@ headspan.wiring = (() => {
   saveMenu.body.append(button("CSV: all pairs", () => {}, {"data-csv": about.table}), button("CSV: all heads", () => {}, {"data-csv": "heads"}));
 
   const note = make("p", {class: "count", role: "status"});
+  const nullNote = make("p", {class: "quiet null-note"}, about.null_note ?? "");
   const boxes = [make("div", {class: "canvas"}), make("div", {class: "canvas", hidden: true})];
   const captions = boxes.map(() => make("p", {class: "canvas-title", hidden: true}));
   const canvases = make("div", {class: "canvases"}, boxes.map((box, i) => make("div", {}, captions[i], box)));
@@ -58,7 +59,7 @@ headspan.wiring = (() => {
   area.append(make("div", {class: "controls"}, about.graph_null ? tiers.map((each) => each.element) : [],
     about.graph_null ? q.element : null, score.element, wayGroup,
     kinds.map((each) => each.element), setsMenu.element, pathMenu.element, saveMenu.element),
-  note, canvases, legend);
+  make("div", {class: "counts"}, note, nullNote), canvases, legend);
   const diagrams = boxes.map((box, i) => headspan.diagram.build(box, i ? "Wiring diagram by the other score" : "Wiring diagram"));
   let shown = {edges: [], left: 0}, listed = null;
 
@@ -82,7 +83,7 @@ headspan.wiring = (() => {
       make("label", {class: "row"}, make("span", {class: "quiet"}, "or a CSV file (head, set)"), file));
   }
 
-  /* "41 strong, 430 more stand out, 9,033 do not", under which null, and what of it is drawn. */
+  /* "41 strong, 430 more stand out, 9,033 do not", and what of it is drawn. */
   function sentence(view, left, list) {
     const tally = pairs.tally(view);
     const all = tally.strong + tally["stands out"] + tally.background + tally[""];
@@ -91,7 +92,7 @@ headspan.wiring = (() => {
         : `${about.graph_null === "two-way" ? `${count(tally.strong)} strong, ${count(tally["stands out"])} more stand out` : `${count(tally["stands out"])} pairs stand out`}, ${count(tally.background)} do not.`;
     const drawn = left ? ` ${count(list.length)} of ${count(list.length + left)} drawn, strongest first.` : "";
     const pins = view.pins.length ? ` Pinned: ${view.pins.join(", ")}.` : "";
-    return [told, drawn, pins, about.null_note ? make("span", {class: "quiet"}, ` ${about.null_note}`) : ""];
+    return `${told}${drawn}${pins}`;
   }
 
   function showPath(view, path) {
@@ -134,7 +135,7 @@ headspan.wiring = (() => {
     diagrams[0].show(view, view.metric, shown.edges, path, size);
     if (beside) headspan.frames.begin(boxes[1], second(view, other, size));
     else diagrams[1].clear();
-    note.replaceChildren(...sentence(view, shown.left, shown.edges));
+    note.textContent = sentence(view, shown.left, shown.edges);
     showPath(view, path);
   }
 
@@ -155,8 +156,6 @@ headspan.wiring = (() => {
 
   function show(view) {
     for (const each of [...tiers, ...way, ...kinds]) each.show(view);
-    const tally = pairs.tally(view);
-    tiers.forEach((each, i) => { each.words.textContent = `${upper(known[i][1])} ${count(tally[known[i][1]])}`; });
     const step = view.q === null ? 0 : Math.max(0, Q_STEPS.findIndex((value) => value <= view.q));
     q.show(step, view.q === null ? "any" : `≤ ${view.q}`);
     const [low, high] = pairs.range(view.metric);

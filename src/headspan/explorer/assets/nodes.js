@@ -26,8 +26,7 @@ headspan.nodes = (() => {
     /* Whether anything had to be written. */
     function write(node, view, busy) {
       const shape = shapeOf(node.id), {group, rect, text, pin} = shape, {x, y, w, h} = node;
-      const names = headspan.sets.of(node.id, view), color = names.length ? headspan.sets.color(names[0], view) : null;
-      const pinned = view.pins.includes(node.id);
+      const color = headspan.sets.shade(node.id, view), pinned = view.pins.includes(node.id);
       const wrote = [change(group, state(node, view, busy)),
         change(rect, {x: x - w / 2, y: y - h / 2, width: w, height: h, rx: node.kind === "kv" ? 2 : h / 2, class: color ? "colored" : ""}),
         change(text, {x, y: y + 3.6}), text.textContent !== node.text, color !== shape.color, pinned !== pin.isConnected];

@@ -44,7 +44,7 @@ headspan.wiring = (() => {
     const labels = ends.map((each) => headspan.labels.read(each.value)?.label);
     if (labels.every(Boolean)) headspan.state.set({path: labels});
     else pathNote.textContent = "Write two heads, such as L4H7 and L5H1.";
-  }}, ends, make("button", {type: "submit"}, "Show"), button("None", () => headspan.state.set({path: null}))), pathNote,
+  }}, ends, make("button", {type: "submit"}, "Show"), button("No path", () => headspan.state.set({path: null}))), pathNote,
   make("p", {class: "quiet"}, "The path through the pairs shown whose weakest pair is strongest against its expected value."));
   for (const kind of ["SVG", "PNG", "GraphML", "CSV"])
     saveMenu.body.append(button(`${kind}: what is drawn`, () => headspan.exports.save(kind), {"data-save": kind.toLowerCase()}));
@@ -58,8 +58,9 @@ headspan.wiring = (() => {
   const legend = make("p", {class: "wires-legend"});
   area.append(make("div", {class: "controls"}, about.graph_null ? tiers.map((each) => each.element) : [],
     about.graph_null ? q.element : null, score.element, wayGroup,
-    kinds.map((each) => each.element), setsMenu.element, pathMenu.element, saveMenu.element),
+    kinds.map((each) => each.element)),
   make("div", {class: "counts"}, note, nullNote), canvases, legend);
+  headspan.controls.tools.append(setsMenu.element, pathMenu.element, saveMenu.element);
   const diagrams = boxes.map((box, i) => headspan.diagram.build(box, i ? "Wiring diagram by the other score" : "Wiring diagram"));
   let shown = {edges: [], left: 0}, listed = null;
 
@@ -88,7 +89,7 @@ headspan.wiring = (() => {
     const tally = pairs.tally(view);
     const all = tally.strong + tally["stands out"] + tally.background + tally[""];
     const told = !about.graph_null ? `${count(all)} pairs. No null tells edges from background here; the strongest are drawn.`
-      : tally.strong + tally["stands out"] === 0 ? `None of ${count(all)} pairs stands out.`
+      : tally.strong + tally["stands out"] === 0 ? `None of ${count(all)} pairs stands out${view.tiers.includes("background") ? "" : "; Background draws them"}.`
         : `${about.graph_null === "two-way" ? `${count(tally.strong)} strong, ${count(tally["stands out"])} more stand out` : `${count(tally["stands out"])} pairs stand out`}, ${count(tally.background)} do not.`;
     const drawn = left ? ` ${count(list.length)} of ${count(list.length + left)} drawn, strongest first.` : "";
     const pins = view.pins.length ? ` Pinned: ${view.pins.join(", ")}.` : "";
@@ -148,7 +149,7 @@ headspan.wiring = (() => {
 
   function showLegend(view) {
     const roles = {Q: "queries", K: "keys", V: "values"};
-    const used = [...headspan.sets.all(view)];
+    const used = [...headspan.sets.all(view)].filter(([name]) => headspan.sets.telling(name, view));
     legend.replaceChildren(
       ...view.pairings.map((name) => make("span", {}, make("i", {class: `line ${name}`}), `${name}: output to ${roles[name[1]] ?? name}`)),
       ...used.slice(0, 10).map(([name]) => make("span", {class: "set-name"}, make("i", {style: {background: headspan.sets.color(name, view)}}), name)));

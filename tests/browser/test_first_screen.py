@@ -63,8 +63,14 @@ def test_filters_of_a_phone_are_behind_one_button(phone: Watched) -> None:
     assert phone.fragment() == "top"
 
 
-def test_a_wide_window_folds_no_finding_and_no_filter(browser: Browser, demo_report: Path) -> None:
+def test_a_small_window_shows_three_findings(browser: Browser, demo_report: Path) -> None:
     with opened(browser, demo_report, width=1024, height=768) as page:
+        assert seen_findings(page) == 3
+        assert page.locator(".fold > summary").inner_text().strip() == "2 more findings"
+
+
+def test_a_wide_window_folds_no_finding_and_no_filter(browser: Browser, demo_report: Path) -> None:
+    with opened(browser, demo_report, width=1440, height=900) as page:
         assert seen_findings(page) == page.locator(".ranked li").count()
         assert not page.locator("button.unfold, .fold").first.is_visible()
         assert page.locator("label.choice").first.is_visible()

@@ -14,8 +14,8 @@ from headspan.statistics.permutation import q_values
 
 SHOWN = 5
 """How many findings stand at the top of the page; the others stand in their chapters."""
-ON_A_PHONE = 2
-"""How many of them a phone shows before the others are unfolded; the style sheet hides the rest."""
+KEPT = (2, 3)
+"""How many of them a phone, and a small window, show before the others are unfolded; the style sheet hides the rest."""
 OF_ONE_LENS = 2
 """How many of these one lens may have, so that the top of a page is not three sentences of one kind."""
 SIGNIFICANT = 0.05
@@ -60,7 +60,7 @@ def findings_list(
 ) -> Markup:
     """The findings at the top, one sentence each with a link to its figure; one sentence where there are none.
 
-    On a phone the diagram would be below the first screen, so that the later ones fold there (`details.fold`).
+    On a small screen the diagram would be below the first screen, so that the later ones fold there (`details.fold`).
 
     Parameters
     ----------
@@ -72,9 +72,9 @@ def findings_list(
     if not top:
         return element("p", NOTHING, class_="nothing")
     ranked = element("ol", *(_item(finding, *place(finding)) for finding in top), class_="ranked")
-    more = len(top) - ON_A_PHONE
-    words = f"{more} more finding{'s' if more > 1 else ''}"
-    fold = [element("details", element("summary", words), class_="fold")] if more > 0 else []
+    more = [(kept, len(top) - kept) for kept in KEPT if len(top) > kept]
+    words = [element("span", f"{n} more finding{'s' if n > 1 else ''}", class_=f"beyond-{kept}") for kept, n in more]
+    fold = [element("details", element("summary", *words), class_="fold")] if words else []
     return element("div", ranked, *fold, class_="findings")
 
 

@@ -69,20 +69,33 @@ headspan.panels = (() => {
     return {...own, ...borrowed, ...(own.matches && own.showticklabels === false ? {showticklabels: true} : {})};
   }
 
+  /* Pixels that the longest title of a panel takes, by the number of its letters. */
+  const LETTER = 0.5;
+  const widest = (layout, all) => Math.max(...all.map((each) => {
+    const own = title(layout, each);
+    return own ? own.text.replace(/<[^>]*>/g, "").length * LETTER * (own.font?.size ?? 13) + 8 : 0;
+  }));
+
+  /* How many columns there is room for, as many as the figure was made with at most; titles do not run into each other. */
+  function columns(made, width, plotWidth, widestTitle) {
+    const panels_ = width >= ENOUGH ? made : Math.floor(width / LEAST), titles = Math.floor(plotWidth / (widestTitle || 1));
+    return Math.max(1, Math.min(made, panels_, titles));
+  }
+
   /* `figure` laid out for a box of this width; itself where nothing has to move. */
   function laid(figure, width) {
     const all = panels(figure);
     if (all === null) return figure;
-    const columns = new Set(all.map((each) => each.across[0].toFixed(3))).size;
     const count = all.filter((each) => each.shown).length;
-    const fit = width >= ENOUGH ? Math.min(columns, count) : Math.max(1, Math.min(columns, count, Math.floor(width / LEAST)));
-    if (count === 0 || (fit === columns && count === all.length)) return figure;
     const margin = {t: 28, b: 48, l: 56, r: 24, ...figure.layout.margin};
+    const made = new Set(all.map((each) => each.across[0].toFixed(3))).size, across = width - margin.l - margin.r;
+    const fit = columns(Math.min(made, count), width, across, widest(figure.layout, all));
+    if (count === 0 || (fit === made && count === all.length)) return figure;
     const plot = Math.max(120, figure.layout.height - margin.t - margin.b);
     const heights = plot * (all[0].up[1] - all[0].up[0]);
     // Below every panel there is room for the numbers of its axis, and for the axis's title where it has one.
     const down = DOWN + (all.some((each) => axis(figure.layout, each.x).title?.text) ? TITLE : 0);
-    const plan = grid(count, fit, heights, width - margin.l - margin.r, down);
+    const plan = grid(count, fit, heights, across, down);
     return {data: figure.data, layout: placed(figure.layout, all, plan, plot)};
   }
 

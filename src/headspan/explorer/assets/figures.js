@@ -73,7 +73,14 @@ headspan.figures = (() => {
     else for (const figure of all) if (needs(figure) && figure.checkVisibility()) paint(figure, globalThis.Plotly);
   }
 
+  /* The diagram first: a figure waits until it is drawn. */
+  const painted = (then) => requestAnimationFrame(() => setTimeout(then));
+
   async function next() {
+    if (waiting.length && headspan.frames?.idle() === false) {
+      painted(next);
+      return;
+    }
     const figure = waiting.shift();
     if (figure === undefined) {
       busy = false;

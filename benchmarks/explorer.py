@@ -156,6 +156,7 @@ def _large(browser: Browser, file: Path) -> None:
     longest: dict[str, list[tuple[float, float]]] = {}
     for _ in range(REPETITIONS):
         with opened(browser, file, "tier=strong,out,background", **SIZE) as page:
+            page.settle()
             edges = page.locator(".edge").count()
             for name, (script, argument) in actions.items():
                 page.wait_for_function(AHEAD)

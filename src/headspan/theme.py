@@ -24,7 +24,9 @@ BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW, GREY = (
 CATEGORIES = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW, GREY)
 """The palette of Okabe and Ito (2008), Color Universal Design, with grey in place of black."""
 SEQUENTIAL = "Cividis"
-"""For amounts and for ordered things such as layers (Nuñez, Anderton and Renslow 2018)."""
+"""For amounts, which fill cells (Nuñez, Anderton and Renslow 2018)."""
+ORDERED = [[0.0, BLUE], [0.5, "#8F6F96"], [1.0, VERMILION]]
+"""For lines of ordered things such as layers: the ends of Cividis vanish, one on a dark page and one on a light."""
 DIVERGING = [[0.0, "#00487A"], [0.25, "#3F93C9"], [0.5, "#ECECEC"], [0.75, "#E08A3C"], [1.0, "#9C3D00"]]
 """Around the expected value: blue below it, pale at it, orange above."""
 CHANCE = GREY

@@ -72,7 +72,8 @@ class Watched:
         return str(self.page.evaluate("location.hash.slice(1)"))
 
 
-SETTLED = """() => headspan.figures.idle() && !headspan.figures.all.some((figure) => {
+SETTLED = """() => headspan.figures.idle() && (headspan.frames?.idle() ?? true)
+  && !headspan.figures.all.some((figure) => {
   const box = figure.getBoundingClientRect();
   const near = box.bottom > 0 && box.top < innerHeight && figure.checkVisibility();
   return near && (headspan.figures.box(figure).dataset.drawn !== 'yes' || 'stale' in figure.dataset);

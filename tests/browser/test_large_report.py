@@ -75,6 +75,45 @@ def test_everything_drawn_stays_within_reason(page: Watched) -> None:
     assert page.requests == []
 
 
+PORTIONS = """async (changes) => {
+  const counts = [];
+  // What is written without a pause arrives at once: one call for every portion.
+  const watcher = new MutationObserver((records) => counts.push(new Set(records.flatMap((each) => (
+    [...each.addedNodes, each.target])).map((each) => each.closest?.('.node, .edge')).filter(Boolean)).size));
+  const options = {childList: true, attributes: true, subtree: true};
+  for (const each of document.querySelectorAll('.wires')) watcher.observe(each, options);
+  headspan.state.set(changes);
+  do await new Promise((done) => setTimeout(done, 20)); while (!headspan.frames.idle());
+  watcher.disconnect();
+  return counts;
+}"""
+DRAWN = (
+    "(place) => [...document.querySelectorAll('.canvas')[place].querySelectorAll('.edge')].map((e) => e.dataset.edge)"
+)
+
+
+def test_many_arrows_and_nodes_are_drawn_in_portions_and_in_order(page: Watched) -> None:
+    page.look_at("tier=strong,out,background")
+    for changes in ({"layers": [3, 20]}, {"layers": [0, 31], "beside": True}, {"pairings": ["OK"]}):
+        portions = page.evaluate(PORTIONS, changes)
+        assert sum(portions) > page.evaluate("headspan.frames.MOST") * 2
+        # One more for each diagram may be written when a portion is used up.
+        assert max(portions) <= page.evaluate("headspan.frames.MOST") + 2
+    wanted = page.evaluate("headspan.wiring.edges().map((edge) => `${edge.src}-${edge.dst}-${edge.pairing}`)")
+    assert len(wanted) == 2000
+    for place in (0, 1):
+        # Both scores are the same numbers here.
+        assert page.evaluate(DRAWN, place) == wanted, "weakest first, so that the strongest are in front"
+    assert page.locator(".canvas >> nth=1").locator(".node").count() == 32 * 32 + 32 * 8
+
+
+def test_no_arrow_and_no_node_is_a_layer_of_its_own(page: Watched) -> None:
+    """Opacity or a transform of an element would make the browser compose each by itself, 50 ms for a click."""
+    page.look_at("head=L10K3&tier=strong,out,background")
+    assert page.locator(".edge").count() == 2000
+    assert page.locator(".edge[opacity], .node[transform], .node [transform]").count() == 0
+
+
 def test_the_page_says_what_it_leaves_out_and_how_to_have_it(page: Watched) -> None:
     assert "headspan affinity synthetic -o pairs.nc" in str(page.locator("#downloads .note").text_content())
     assert "strongest pairs" in page.locator(".card").inner_text()

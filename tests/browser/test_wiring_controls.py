@@ -18,7 +18,8 @@ from tests.browser.synthetic_page import write_page
 from tests.browser.synthetic_results import random_affinity
 
 EDGES = """() => [...document.querySelectorAll('.edge')].map((edge) => ({ends: edge.dataset.edge.split('-'),
-  tier: edge.dataset.tier, width: +edge.getAttribute('stroke-width'), opacity: +edge.getAttribute('opacity')}))"""
+  tier: edge.dataset.tier, width: +edge.getAttribute('stroke-width'),
+  opacity: +edge.getAttribute('stroke-opacity')}))"""
 OWN = "() => [...document.querySelectorAll('.own .edge')].map((edge) => edge.dataset.edge.split('-'))"
 ON_TOP = """() => [...document.querySelectorAll('.node')].filter((node) => {
   const box = node.querySelector('rect').getBoundingClientRect();

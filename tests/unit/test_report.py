@@ -166,6 +166,8 @@ def test_findings_of_all_lenses_are_ranked_together() -> None:
     found = [Finding(lens, f"{lens} {weight}", value=1.0, weight=weight) for lens in "ab" for weight in (0.6, 0.9, 0.8)]
     items = [item.text.strip() for item in page_elements(str(findings_list(top_findings(found)))) if item.tag == "li"]
     assert items == ["a 0.9", "b 0.9", "a 0.8", "b 0.8"], "at most two of one lens"
+    told = [Finding("a", f"q {q}", value=1.0, weight=0.8, q=q) for q in (1e-3, 1e-9)]
+    assert [one.statement for one in top_findings(told)] == ["q 1e-09", "q 0.001"], "of equal weight the surest first"
     many = [Finding(f"lens{i}", f"number {i}", value=1.0, weight=0.9) for i in range(SHOWN + 3)]
     assert len(top_findings(many)) == SHOWN
 
@@ -189,8 +191,9 @@ def test_what_was_skipped_is_one_line() -> None:
         "validate": "takes minutes",
         "ranks": None,
     }
-    line = skipped_line(reasons)
-    assert "Skipped 3 analyses: attention, detect (no W_E); 1 for other reasons." in str(line)
+    shown = [(found.tag, found.text) for found in page_elements(str(skipped_line(reasons)))]
+    assert shown[1:3] == [("summary", "Skipped 3 analyses"), ("span", ": no W_E")]
+    assert [text for tag, text in shown if tag == "li"] == ["attention, detect: no W_E.", "positions: rotary."]
     assert skipped_line({"ranks": None, "validate": "takes minutes"}) is None
 
 

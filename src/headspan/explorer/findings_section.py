@@ -14,6 +14,8 @@ from headspan.statistics.permutation import q_values
 
 SHOWN = 5
 """How many findings stand at the top of the page; the others stand in their chapters."""
+KEPT = (2, 3)
+"""How many of them a phone, and a small window, show before the others are unfolded; the style sheet hides the rest."""
 OF_ONE_LENS = 2
 """How many of these one lens may have, so that the top of a page is not three sentences of one kind."""
 SIGNIFICANT = 0.05
@@ -40,18 +42,25 @@ def _chance(finding: Finding) -> float | None:
 
 
 def top_findings(found: Sequence[Finding]) -> list[Finding]:
-    """The significant findings that stand at the top, strongest first."""
+    """The significant findings that stand at the top, strongest first, of equal weight the surest first."""
     chosen: list[Finding] = []
-    for finding in sorted(significant_findings(found), key=lambda finding: -finding.weight):
+    for finding in sorted(significant_findings(found), key=_order):
         if sum(one.lens == finding.lens for one in chosen) < OF_ONE_LENS:
             chosen.append(finding)
     return chosen[:SHOWN]
+
+
+def _order(finding: Finding) -> tuple[float, float]:
+    chance = _chance(finding)
+    return -finding.weight, 1.0 if chance is None else chance
 
 
 def findings_list(
     top: Sequence[Finding], place: Callable[[Finding], tuple[str, str]] = lambda finding: (finding.lens, finding.lens)
 ) -> Markup:
     """The findings at the top, one sentence each with a link to its figure; one sentence where there are none.
+
+    On a small screen the diagram would be below the first screen, so that the later ones fold there (`details.fold`).
 
     Parameters
     ----------
@@ -62,7 +71,11 @@ def findings_list(
     """
     if not top:
         return element("p", NOTHING, class_="nothing")
-    return element("ol", *(_item(finding, *place(finding)) for finding in top), class_="ranked")
+    ranked = element("ol", *(_item(finding, *place(finding)) for finding in top), class_="ranked")
+    more = [(kept, len(top) - kept) for kept in KEPT if len(top) > kept]
+    words = [element("span", f"{n} more finding{'s' if n > 1 else ''}", class_=f"beyond-{kept}") for kept, n in more]
+    fold = [element("details", element("summary", *words), class_="fold")] if words else []
+    return element("div", ranked, *fold, class_="findings")
 
 
 def _item(finding: Finding, identifier: str, name: str) -> Markup:
@@ -94,7 +107,10 @@ def finding_block(finding: Finding, linked: bool = True) -> Markup:
 
 
 def skipped_line(reasons: Mapping[str, str | None], link: str = "methods") -> Markup | None:
-    """Which analyses were skipped and why, in one line; None where none was. Those left out by default do not count."""
+    """How many analyses were skipped, and the commonest reason, in one line that unfolds to all of them.
+
+    None where none was; those left out by default do not count.
+    """
     by_reason: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         if reason is not None and not lens_of(name).on_request:
@@ -102,11 +118,13 @@ def skipped_line(reasons: Mapping[str, str | None], link: str = "methods") -> Ma
     if not by_reason:
         return None
     groups = sorted(by_reason.items(), key=lambda group: -len(group[1]))
-    reason, names = groups[0]
-    more = sum(len(own) for _, own in groups[1:])
-    count = f"{len(names) + more} analys{'es' if len(names) + more > 1 else 'is'}"
-    also = f"; {more} for other reasons" if more else ""
+    count = sum(map(len, by_reason.values()))
+    words = f"Skipped {count} analys{'es' if count > 1 else 'is'}"
+    lines = [element("li", f"{', '.join(names)}: {reason}.") for reason, names in groups]
     return element(
-        "p", f"Skipped {count}: {', '.join(names)} ({reason}){also}. ", element("a", "All analyses", href=f"#{link}"),
+        "details",
+        element("summary", words, element("span", f": {groups[0][0]}", class_="why")),
+        element("ul", *lines),
+        element("p", element("a", "All analyses", href=f"#{link}")),
         class_="skipped",
-    )  # fmt: skip
+    )

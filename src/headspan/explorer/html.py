@@ -58,8 +58,8 @@ def folded(summary: str, *children: Markup | str, **attributes: str) -> Markup:
     return element("details", element("summary", summary), *children, **attributes)
 
 
-WHOLE = re.compile(r"\b(?P<head>L\d{1,6}[HK]\d{1,6})\b|\b[pqz] [=<>] \+?-?\d[\d.]*(?:e-?\d+)?")
-"""What a line does not break: a head, or the number of a test."""
+WHOLE = re.compile(r"\b(?P<head>L\d{1,6}[HK]\d{1,6})\b|\b[pqz] [=<>] \+?-?\d[\d.]*(?:e-?\d+)?|\b\d[\d.]* %")
+"""What a line does not break: a head, the number of a test, or a percentage."""
 
 
 def linked_text(sentence: str) -> Markup:

@@ -88,14 +88,22 @@ def model_name(model: Model) -> str:
 
 def facts_line(about: Summary, stack: str | None) -> str:
     """The facts in one line: family, shape and size; of all stacks, or of one."""
-    shapes = [
-        f"{f'{one.name}: ' if len(about.stacks) > 1 else ''}{one.n_layers} layers of {one.n_heads} heads"
-        f"{f' on {one.n_kv_heads} kv heads' if one.n_kv_heads < one.n_heads else ''}, d_model {one.d_model}, "
-        f"d_head {one.d_head}, {one.positions} positions"
-        for one in about.stacks
-        if stack is None or one.name == stack
-    ]
+    of: dict[str, list[str]] = {}
+    for one in about.stacks:
+        if stack is None or one.name == stack:
+            of.setdefault(_shape(one), []).append(one.name)
+    several = len(about.stacks) > 1
+    shapes = [f"{', '.join(names)}: {shape}" if several else shape for shape, names in of.items()]
     return f"{about.family} · {'; '.join(shapes)} · {about.n_parameters:,} parameters"
+
+
+def _shape(stack: StackSummary) -> str:
+    shared = f" on {stack.n_kv_heads} kv heads" if stack.n_kv_heads < stack.n_heads else ""
+    positions = "" if stack.positions == "none" else f", {stack.positions} positions"
+    return (
+        f"{stack.n_layers} layers of {stack.n_heads} heads{shared}, d_model {stack.d_model}, d_head {stack.d_head}"
+        f"{positions}"
+    )
 
 
 def facts_block(about: Summary) -> Markup:

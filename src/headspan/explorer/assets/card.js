@@ -140,11 +140,15 @@ headspan.card = (() => {
       view.head ? button("×", close, {class: "close", "aria-label": "Close"}) : null);
   }
 
+  /* A sentence in which other heads are links, and a number stays with its percent sign. */
+  const linked = (text, own) => text.replace(/(\d) %/g, "$1\u00a0%").split(/\b(L\d+[HK]\d+)\b/)
+    .map((part) => (part !== own && headspan.labels.named(part)[0] === part ? headLink(part) : part));
+
   function sentence(label) {
     const names = headspan.sets.of(label);
     return make("div", {class: "sentence"},
       make("p", {class: "classes"}, names.map((name) => make("span", {class: "class", style: {"--set": headspan.sets.color(name)}}, name))),
-      record.sentences[label] ? make("p", {}, record.sentences[label]) : null);
+      record.sentences[label] ? make("p", {}, linked(record.sentences[label], label)) : null);
   }
 
   function show(view) {

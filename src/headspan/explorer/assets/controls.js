@@ -65,16 +65,23 @@ headspan.controls = (() => {
     headspan.state.set({layers: [Math.min(...range), Math.max(...range)]});
   }}, layers.map((layer) => make("option", {value: layer}, layer)));
   const low = select("First layer"), high = select("Last layer");
+  /* On a phone the filters are behind one button, so that the diagram is on the first screen. */
+  const unfold = button("Filters", () => {
+    const open = headspan.root.classList.toggle("filtering");
+    unfold.setAttribute("aria-expanded", String(open));
+  }, {class: "unfold", "aria-expanded": "false"});
+  /* Menus of the diagram stand at the end of the bar. */
+  const tools = make("span", {class: "group tools", role: "group", "aria-label": "Sets, paths and files"});
   const clear = button("Clear filters", () => headspan.state.clear(), {class: "clear", hidden: true});
   bar.append(
     make("form", {class: "search-form", role: "search", onsubmit: (event) => {
       event.preventDefault();
       const head = look();
       if (head) headspan.card.open(head.label, {focus: true});
-    }}, make("span", {}, "Head"), search, found),
+    }}, make("span", {}, "Head"), search, found), ...(pairs || layers.length > 1 ? [unfold] : []),
     ...(chips.length > 1 ? [group("Pairing", chips.map((each) => each.element))] : []),
     ...(scores.length ? [group("Score", scores.map((each) => each.element))] : []),
-    ...(layers.length > 1 ? [group("Layers", low, make("span", {}, "to"), high)] : []), clear);
+    ...(layers.length > 1 ? [group("Layers", low, make("span", {}, "to"), high)] : []), tools, clear);
   search.addEventListener("input", look);
 
   function show(view) {
@@ -85,5 +92,5 @@ headspan.controls = (() => {
     clear.hidden = !headspan.state.filtered();
   }
 
-  return {show, search, chip, slider, menu, group, bar};
+  return {show, search, chip, slider, menu, group, bar, tools};
 })();

@@ -17,6 +17,21 @@ headspan.dom = (() => {
   const svg = (tag, attributes = {}, ...children) =>
     filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
+  /* Write the attributes that differ from what was written before; whether there were any. A thousand attributes that stay
+     cost more than the few that change. */
+  const written = new WeakMap();
+  function change(element, attributes) {
+    if (!written.has(element)) written.set(element, {});
+    const before = written.get(element);
+    let wrote = false;
+    for (const name in attributes) if (before[name] !== attributes[name]) {
+      element.setAttribute(name, attributes[name]);
+      before[name] = attributes[name];
+      wrote = true;
+    }
+    return wrote;
+  }
+
   /* A link that chooses a head. */
   const headLink = (label, text = label) => make("a", {href: `#head=${label}`, class: "head", "data-head": label}, text);
 
@@ -28,5 +43,5 @@ headspan.dom = (() => {
     return found ?? headspan.root.appendChild(make(tag, {"data-place": name, class: name}));
   }
 
-  return {make, svg, headLink, button, place};
+  return {make, svg, change, headLink, button, place};
 })();

@@ -31,7 +31,7 @@ headspan.exports = (() => {
     return new Promise((done) => { canvas.toBlob(done, "image/png"); });
   }
 
-  const drawn = () => headspan.wiring.diagram.drawn().edges.map(({edge}) => edge);
+  const drawn = () => headspan.wiring.diagram.edges();
 
   function csv() {
     const {metric} = headspan.state.get();
@@ -61,6 +61,7 @@ headspan.exports = (() => {
   }
 
   async function save(kind) {
+    headspan.frames.finish();
     if (kind === "SVG") headspan.csv.save(`${name()}.svg`, picture(), "image/svg+xml");
     else if (kind === "PNG") headspan.csv.save(`${name()}.png`, await png());
     else if (kind === "GraphML") headspan.csv.save(`${name()}.graphml`, graphml(), "application/xml");

@@ -7,7 +7,7 @@ headspan.figures = (() => {
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
   const all = [...headspan.root.querySelectorAll("figure.figure")];
   const box = (figure) => figure.querySelector(".plot");
-  const near = new Set();
+  const near = new Set(), seen = new Set();
   const stored = new Map();
   const waiting = [];
   const after = [];
@@ -28,24 +28,43 @@ headspan.figures = (() => {
   /* What drawing needs is unpacked when the first figure is near: the drawing library, and the arrays of figures. */
   const ready = () => Promise.all([headspan.home.plotly(), headspan.store.open("figures")]);
 
-  const draw = async (figure) => paint(figure, (await ready())[0]);
+  const draw = async (figure) => paced(figure, (await ready())[0]);
+
+  /* The page's first figure in three tasks, axes, a third of the traces and then all: most of what it costs is code of the
+     library that has not run yet, which later figures do not pay. */
+  let cold = true;
+  async function paced(figure, Plotly) {
+    if (cold) {
+      cold = false;
+      for (const count of [0, Math.ceil(spec(figure).data.length / 3)]) {
+        await shape(figure, Plotly, count);
+        await new Promise((done) => { setTimeout(done); });
+      }
+    }
+    return paint(figure, Plotly);
+  }
 
   function paint(figure, Plotly) {
-    const place = box(figure);
-    const first = place.dataset.drawn !== "yes";
-    const room = place.parentElement.clientWidth;
-    const dressed = hooks.dress(figure, spec(figure));
-    const shown = headspan.panels.laid(dressed, room);
-    // A figure whose panels found room needs no width of its own.
-    place.style.minWidth = headspan.panels.panels(dressed) ? "0" : least.get(figure);
-    place.style.height = `${shown.layout.height}px`;
+    const place = box(figure), first = place.dataset.drawn !== "yes";
     delete figure.dataset.stale;
-    const done = Plotly.react(place, shown.data, shown.layout, config);
+    const done = shape(figure, Plotly);
     if (first) {
       place.dataset.drawn = "yes";
       for (const action of after) action(figure, place);
     }
     return done;
+  }
+
+  /* Put a figure's first traces into its box. */
+  function shape(figure, Plotly, count = Infinity) {
+    const place = box(figure), room = place.parentElement.clientWidth;
+    const dressed = hooks.dress(figure, spec(figure));
+    const shown = headspan.panels.laid(dressed, room);
+    // A figure whose panels found room needs no width of its own.
+    place.style.minWidth = headspan.panels.panels(dressed) ? "0" : least.get(figure);
+    place.style.height = `${shown.layout.height}px`;
+    const data = shown.data.map((trace, i) => (i < count ? trace : {...trace, visible: false}));
+    return Plotly.react(place, data, shown.layout, config);
   }
 
   /* Before printing: everything that is not folded. A browser does not wait, so what draws must be there already. */
@@ -54,7 +73,14 @@ headspan.figures = (() => {
     else for (const figure of all) if (needs(figure) && figure.checkVisibility()) paint(figure, globalThis.Plotly);
   }
 
+  /* The diagram first: a figure waits until it is drawn. */
+  const painted = (then) => requestAnimationFrame(() => setTimeout(then));
+
   async function next() {
+    if (waiting.length && headspan.frames?.idle() === false) {
+      painted(next);
+      return;
+    }
     const figure = waiting.shift();
     if (figure === undefined) {
       busy = false;
@@ -74,24 +100,30 @@ headspan.figures = (() => {
     }
   }
 
-  /* Everything drawn so far shows something that has changed: draw what is near now, the rest when it comes near. */
+  /* Everything drawn so far shows something that has changed: draw again what is seen now, the rest when it is seen. */
   function refresh() {
     for (const figure of all) {
       if (box(figure).dataset.drawn === "yes") figure.dataset.stale = "";
-      if (near.has(figure)) ask(figure);
+      if (seen.has(figure)) ask(figure);
     }
   }
 
-  function start() {
+  /* Keep a set of the figures in the window, or within a margin of it, and draw what comes in. */
+  function follow(set, rootMargin) {
     const observer = new IntersectionObserver((entries) => {
       for (const {target, isIntersecting} of entries) {
         if (isIntersecting) {
-          near.add(target);
+          set.add(target);
           ask(target);
-        } else near.delete(target);
+        } else set.delete(target);
       }
-    }, {rootMargin: "25% 0px"});
+    }, {rootMargin});
     for (const figure of all) observer.observe(figure);
+  }
+
+  function start() {
+    follow(near, "25% 0px");
+    follow(seen, "0px");
     for (const name of ["pointermove", "pointerdown", "keydown", "wheel", "scroll"])
       window.addEventListener(name, () => { touched = performance.now(); }, {passive: true, capture: true});
     if (all.length) setTimeout(() => later(ahead), PAUSE);
@@ -116,12 +148,12 @@ headspan.figures = (() => {
     if (!headspan.root.isConnected) return;
     if (quiet() && left()) {
       const [Plotly] = await ready();
-      if (quiet() && left()) await paint(left(), Plotly);
+      if (quiet() && left()) await paced(left(), Plotly);
     }
     setTimeout(() => later(ahead), left() ? PAUSE / 10 : PAUSE);
   }
 
-  const idle = () => !busy && ![...near].some(needs);
+  const idle = () => !busy && ![...seen].some(needs) && ![...near].some((figure) => box(figure).dataset.drawn !== "yes");
   const drawAll = async () => {
     for (const fold of headspan.root.querySelectorAll("details:not(.menu)")) fold.open = true;
     for (const figure of all) await draw(figure);

@@ -59,6 +59,7 @@
   }
   window.addEventListener("popstate", show);
   window.addEventListener("beforeprint", () => {
+    globalThis.headspan?.frames?.finish();
     globalThis.headspan?.figures.print();
     globalThis.headspan?.maps?.print();
   });

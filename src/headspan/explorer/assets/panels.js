@@ -2,7 +2,7 @@
 /* Panels of a figure in as many columns as there is room for: three side by side on a desk, one below the other on a
    phone, and without the panels that a filter has emptied. Each keeps the height it had. */
 headspan.panels = (() => {
-  const ENOUGH = 600, LEAST = 290, ACROSS = 64, DOWN = 64;
+  const ENOUGH = 600, LEAST = 290, ACROSS = 64, DOWN = 64, TITLE = 26;
   const axis = (layout, id) => layout[`${id[0]}axis${id.slice(1)}`] ?? {};
   const near = (a, b) => Math.abs(a - b) < 1e-6;
 
@@ -23,12 +23,12 @@ headspan.panels = (() => {
     && each.yref === "paper" && near(each.x, (across[0] + across[1]) / 2) && near(each.y, up[1]));
 
   /* Where the panels go: pixels first, then shares of the new plot. */
-  function grid(count, columns, heights, width) {
+  function grid(count, columns, heights, width, down) {
     const rows = Math.ceil(count / columns);
-    const tall = rows * heights + (rows - 1) * DOWN, wide = Math.max(columns * 120, width);
+    const tall = rows * heights + (rows - 1) * down, wide = Math.max(columns * 120, width);
     const cell = (wide - (columns - 1) * ACROSS) / columns;
     return {tall, at: (place) => {
-      const left = (place % columns) * (cell + ACROSS), top = Math.floor(place / columns) * (heights + DOWN);
+      const left = (place % columns) * (cell + ACROSS), top = Math.floor(place / columns) * (heights + down);
       return {across: [left / wide, Math.min(1, (left + cell) / wide)],
         up: [Math.max(0, 1 - (top + heights) / tall), 1 - top / tall]};
     }};
@@ -69,18 +69,33 @@ headspan.panels = (() => {
     return {...own, ...borrowed, ...(own.matches && own.showticklabels === false ? {showticklabels: true} : {})};
   }
 
+  /* Pixels that the longest title of a panel takes, by the number of its letters. */
+  const LETTER = 0.5;
+  const widest = (layout, all) => Math.max(...all.map((each) => {
+    const own = title(layout, each);
+    return own ? own.text.replace(/<[^>]*>/g, "").length * LETTER * (own.font?.size ?? 13) + 8 : 0;
+  }));
+
+  /* How many columns there is room for, as many as the figure was made with at most; titles do not run into each other. */
+  function columns(made, width, plotWidth, widestTitle) {
+    const panels_ = width >= ENOUGH ? made : Math.floor(width / LEAST), titles = Math.floor(plotWidth / (widestTitle || 1));
+    return Math.max(1, Math.min(made, panels_, titles));
+  }
+
   /* `figure` laid out for a box of this width; itself where nothing has to move. */
   function laid(figure, width) {
     const all = panels(figure);
     if (all === null) return figure;
-    const columns = new Set(all.map((each) => each.across[0].toFixed(3))).size;
     const count = all.filter((each) => each.shown).length;
-    const fit = width >= ENOUGH ? Math.min(columns, count) : Math.max(1, Math.min(columns, count, Math.floor(width / LEAST)));
-    if (count === 0 || (fit === columns && count === all.length)) return figure;
     const margin = {t: 28, b: 48, l: 56, r: 24, ...figure.layout.margin};
+    const made = new Set(all.map((each) => each.across[0].toFixed(3))).size, across = width - margin.l - margin.r;
+    const fit = columns(Math.min(made, count), width, across, widest(figure.layout, all));
+    if (count === 0 || (fit === made && count === all.length)) return figure;
     const plot = Math.max(120, figure.layout.height - margin.t - margin.b);
     const heights = plot * (all[0].up[1] - all[0].up[0]);
-    const plan = grid(count, fit, heights, width - margin.l - margin.r);
+    // Below every panel there is room for the numbers of its axis, and for the axis's title where it has one.
+    const down = DOWN + (all.some((each) => axis(figure.layout, each.x).title?.text) ? TITLE : 0);
+    const plan = grid(count, fit, heights, across, down);
     return {data: figure.data, layout: placed(figure.layout, all, plan, plot)};
   }
 

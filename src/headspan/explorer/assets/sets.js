@@ -18,16 +18,23 @@ headspan.sets = (() => {
   /* Names of the sets that a head is in; the first gives its color. A set of most heads says least about one of them, so it
      comes last. */
   const members = new WeakMap();
+  const common = (name, view) => !(name in view.sets) && given.get(name).length > headspan.labels.all.length / 2;
   function of(label, view = headspan.state.get()) {
     if (!members.has(view.sets)) {
       const found = new Map();
-      const common = ([name, heads]) => !(name in view.sets) && heads.length > headspan.labels.all.length / 2;
-      for (const [name, heads] of [...all(view)].sort((a, b) => common(a) - common(b)))
+      for (const [name, heads] of [...all(view)].sort(([a], [b]) => common(a, view) - common(b, view)))
         for (const head of heads) found.set(head, [...(found.get(head) ?? []), name]);
       members.set(view.sets, found);
     }
     return members.get(view.sets).get(label) ?? [];
   }
+
+  /* Whether a set colors nodes: one of most heads does where it is asked for. */
+  const telling = (name, view) => !common(name, view) || view.classes.includes(name);
+  const shade = (label, view) => {
+    const name = of(label, view).find((each) => telling(each, view));
+    return name === undefined ? null : color(name, view);
+  };
 
   /* Heads named in a text, in whatever way they are separated. */
   const heads = (text) => [...new Set(text.split(/[\s,;]+/).map((each) => headspan.labels.read(each)?.label).filter(Boolean))];
@@ -51,5 +58,5 @@ headspan.sets = (() => {
     headspan.state.set({sets: rest, classes: headspan.state.get().classes.filter((each) => each !== name)});
   };
 
-  return {all, color, of, heads, fromCsv, clean, add, remove};
+  return {all, color, shade, telling, of, heads, fromCsv, clean, add, remove};
 })();

@@ -44,22 +44,25 @@ headspan.wiring = (() => {
     const labels = ends.map((each) => headspan.labels.read(each.value)?.label);
     if (labels.every(Boolean)) headspan.state.set({path: labels});
     else pathNote.textContent = "Write two heads, such as L4H7 and L5H1.";
-  }}, ends, make("button", {type: "submit"}, "Show"), button("None", () => headspan.state.set({path: null}))), pathNote,
+  }}, ends, make("button", {type: "submit"}, "Show"), button("No path", () => headspan.state.set({path: null}))), pathNote,
   make("p", {class: "quiet"}, "The path through the pairs shown whose weakest pair is strongest against its expected value."));
   for (const kind of ["SVG", "PNG", "GraphML", "CSV"])
     saveMenu.body.append(button(`${kind}: what is drawn`, () => headspan.exports.save(kind), {"data-save": kind.toLowerCase()}));
   saveMenu.body.append(button("CSV: all pairs", () => {}, {"data-csv": about.table}), button("CSV: all heads", () => {}, {"data-csv": "heads"}));
 
   const note = make("p", {class: "count", role: "status"});
+  const nullNote = make("p", {class: "quiet null-note"}, about.null_note ?? "");
   const boxes = [make("div", {class: "canvas"}), make("div", {class: "canvas", hidden: true})];
   const captions = boxes.map(() => make("p", {class: "canvas-title", hidden: true}));
+  const canvases = make("div", {class: "canvases"}, boxes.map((box, i) => make("div", {}, captions[i], box)));
   const legend = make("p", {class: "wires-legend"});
   area.append(make("div", {class: "controls"}, about.graph_null ? tiers.map((each) => each.element) : [],
     about.graph_null ? q.element : null, score.element, wayGroup,
-    kinds.map((each) => each.element), setsMenu.element, pathMenu.element, saveMenu.element),
-  note, make("div", {class: "canvases"}, boxes.map((box, i) => make("div", {}, captions[i], box))), legend);
+    kinds.map((each) => each.element)),
+  make("div", {class: "counts"}, note, nullNote), canvases, legend);
+  headspan.controls.tools.append(setsMenu.element, pathMenu.element, saveMenu.element);
   const diagrams = boxes.map((box, i) => headspan.diagram.build(box, i ? "Wiring diagram by the other score" : "Wiring diagram"));
-  let shown = [[], []], listed = null;
+  let shown = {edges: [], left: 0}, listed = null;
 
   function showSets(view) {
     const names = [...headspan.sets.all(view)];
@@ -81,16 +84,16 @@ headspan.wiring = (() => {
       make("label", {class: "row"}, make("span", {class: "quiet"}, "or a CSV file (head, set)"), file));
   }
 
-  /* "41 strong, 430 more stand out, 9,033 do not", under which null, and what of it is drawn. */
+  /* "41 strong, 430 more stand out, 9,033 do not", and what of it is drawn. */
   function sentence(view, left, list) {
     const tally = pairs.tally(view);
     const all = tally.strong + tally["stands out"] + tally.background + tally[""];
     const told = !about.graph_null ? `${count(all)} pairs. No null tells edges from background here; the strongest are drawn.`
-      : tally.strong + tally["stands out"] === 0 ? `None of ${count(all)} pairs stands out.`
+      : tally.strong + tally["stands out"] === 0 ? `None of ${count(all)} pairs stands out${view.tiers.includes("background") ? "" : "; Background draws them"}.`
         : `${about.graph_null === "two-way" ? `${count(tally.strong)} strong, ${count(tally["stands out"])} more stand out` : `${count(tally["stands out"])} pairs stand out`}, ${count(tally.background)} do not.`;
     const drawn = left ? ` ${count(list.length)} of ${count(list.length + left)} drawn, strongest first.` : "";
     const pins = view.pins.length ? ` Pinned: ${view.pins.join(", ")}.` : "";
-    return [told, drawn, pins, about.null_note ? make("span", {class: "quiet"}, ` ${about.null_note}`) : ""];
+    return `${told}${drawn}${pins}`;
   }
 
   function showPath(view, path) {
@@ -106,38 +109,47 @@ headspan.wiring = (() => {
 
   /* Width of a diagram, and room below the controls down to the end of the first screen. Asking for either makes the
      browser lay the page out at once, so they are asked for again only where they may have changed. */
+  const GAP = 16, CAPTION = 22, stacked = matchMedia("(max-width: 54rem)");
   let measured = {key: null};
   function room(count) {
-    const key = [innerWidth, innerHeight, count].join();
+    const key = [innerWidth, innerHeight].join();
     if (key !== measured.key || !measured.width) {
       const top = boxes[0].getBoundingClientRect().top + (headspan.home.scrolled?.() ?? 0);
       const height = headspan.home.room ?? Math.max(260, Math.min(820, innerHeight - Math.min(top, innerHeight * 0.55) - 44));
-      measured = {key, height, width: boxes[0].clientWidth};
+      measured = {key, height, width: canvases.clientWidth};
     }
-    return measured;
+    if (count < 2) return measured;
+    return {height: measured.height - CAPTION, width: stacked.matches ? measured.width : Math.floor((measured.width - GAP) / 2)};
   }
 
   function draw(view) {
-    const other = pairs.metrics.find((name) => name !== view.metric);
-    const metrics = view.beside && other ? [view.metric, other] : [view.metric];
-    shown = metrics.map((metric) => headspan.graph.edges(view, metric));
-    const path = view.path ? headspan.graph.path(shown[0].edges, view.path) : [];
-    boxes.forEach((box, i) => { box.hidden = i >= metrics.length; });
+    const other = pairs.metrics.find((name) => name !== view.metric), beside = Boolean(view.beside && other);
+    const size = room(beside ? 2 : 1);
+    shown = headspan.graph.edges(view, view.metric);
+    const path = view.path ? headspan.graph.path(shown.edges, view.path) : [];
+    boxes[1].hidden = !beside;
     captions.forEach((each, i) => {
-      each.hidden = metrics.length < 2;
-      each.textContent = upper(headspan.words.metricNames[metrics[i]] ?? "");
+      each.hidden = !beside;
+      each.textContent = upper(headspan.words.metricNames[i ? other : view.metric] ?? "");
     });
-    area.classList.toggle("beside", metrics.length > 1);
-    if (metrics.length < 2) diagrams[1].clear();
-    const size = room(metrics.length);
-    metrics.forEach((metric, i) => diagrams[i].show(view, metric, shown[i].edges, i ? [] : path, size));
-    note.replaceChildren(...sentence(view, shown[0].left, shown[0].edges));
+    area.classList.toggle("beside", beside);
+    diagrams[0].show(view, view.metric, shown.edges, path, size);
+    if (beside) headspan.frames.begin(boxes[1], second(view, other, size));
+    else diagrams[1].clear();
+    note.textContent = sentence(view, shown.left, shown.edges);
     showPath(view, path);
+  }
+
+  /* The diagram by the other score. To search all pairs takes as long as to draw a few hundred. */
+  function* second(view, other, size) {
+    const list = headspan.graph.edges(view, other).edges;
+    yield headspan.frames.MOST / 2;
+    diagrams[1].show(view, other, list, [], size);
   }
 
   function showLegend(view) {
     const roles = {Q: "queries", K: "keys", V: "values"};
-    const used = [...headspan.sets.all(view)];
+    const used = [...headspan.sets.all(view)].filter(([name]) => headspan.sets.telling(name, view));
     legend.replaceChildren(
       ...view.pairings.map((name) => make("span", {}, make("i", {class: `line ${name}`}), `${name}: output to ${roles[name[1]] ?? name}`)),
       ...used.slice(0, 10).map(([name]) => make("span", {class: "set-name"}, make("i", {style: {background: headspan.sets.color(name, view)}}), name)));
@@ -145,8 +157,6 @@ headspan.wiring = (() => {
 
   function show(view) {
     for (const each of [...tiers, ...way, ...kinds]) each.show(view);
-    const tally = pairs.tally(view);
-    tiers.forEach((each, i) => { each.words.textContent = `${upper(known[i][1])} ${count(tally[known[i][1]])}`; });
     const step = view.q === null ? 0 : Math.max(0, Q_STEPS.findIndex((value) => value <= view.q));
     q.show(step, view.q === null ? "any" : `≤ ${view.q}`);
     const [low, high] = pairs.range(view.metric);
@@ -166,5 +176,5 @@ headspan.wiring = (() => {
     draw(headspan.state.get());
   }
 
-  return {show, redraw, element: area, edges: () => shown[0].edges ?? [], diagram: diagrams[0]};
+  return {show, redraw, element: area, edges: () => shown.edges, diagram: diagrams[0]};
 })();

@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 
 from headspan.dims import HEAD, LAYER, HeadLabel
 from headspan.result import Result
-from headspan.theme import BLUE, CATEGORIES, CHANCE, GREEN, ORANGE, SEQUENTIAL, VERMILION, styled
+from headspan.theme import BLUE, CATEGORIES, CHANCE, GREEN, ORANGE, ORDERED, SEQUENTIAL, VERMILION, styled
 
 PAIR_TITLES = {"self": "Tokens with themselves", "neighbor": "Neighbors", "unrelated": "Unrelated tokens"}
 
@@ -145,7 +145,7 @@ def information_figure(result: xr.Dataset) -> go.Figure:
     figure = go.Figure()
     layers = result[LAYER].values
     many = len(layers) >= len(CATEGORIES)
-    colors = sample_colorscale(SEQUENTIAL, np.linspace(0, 1, len(layers))) if many else CATEGORIES
+    colors = sample_colorscale(ORDERED, np.linspace(0, 1, len(layers))) if many else CATEGORIES
     for layer, color in zip(layers, colors, strict=False):
         here = result.sel({LAYER: layer})
         told, places = here["information"].values, here["information_null"].values

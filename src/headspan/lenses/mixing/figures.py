@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from headspan.lenses.mixing.schema import SKIPS
 from headspan.result import Result
-from headspan.theme import BLUE, CHANCE, SEQUENTIAL, styled
+from headspan.theme import BLUE, CHANCE, ORDERED, styled
 
 TITLES = {
     "cosine": "Mean cosine by depth",
@@ -35,7 +35,7 @@ def depth_figure(found: xr.Dataset, name: str, title: str) -> go.Figure:
     """A panel without and one with skips; a color for each inverse temperature, dashes for random weights."""
     figure = make_subplots(1, 2, subplot_titles=[skip.capitalize() for skip in SKIPS], shared_yaxes=True)
     betas = [float(beta) for beta in found["inverse_temperature"].values]
-    colors = sample_colorscale(SEQUENTIAL, [0.1 + 0.75 * i / max(len(betas) - 1, 1) for i in range(len(betas))])
+    colors = sample_colorscale(ORDERED, [i / max(len(betas) - 1, 1) for i in range(len(betas))])
     for column, skip in enumerate(SKIPS, start=1):
         for beta, color in zip(betas, colors, strict=True):
             curve = found.sel(skip=skip, inverse_temperature=beta)

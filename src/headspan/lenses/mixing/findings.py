@@ -42,9 +42,11 @@ def _alone(own: xr.Dataset, result: Result) -> Iterator[Finding]:
         return
     draws = int(result.attrs["draws"])
     p = _chance(*alone, draws)
+    # A token whose embedding is zero has no direction before the first layer.
+    start = f"from {first:.2f} " if np.isfinite(first) else ""
     yield Finding(
         LENS,
-        f"Attention alone takes the mean cosine of two tokens from {first:.2f} to {_words(*alone)} in {depth} layers; "
+        f"Attention alone takes the mean cosine of two tokens {start}to {_words(*alone)} in {depth} layers; "
         f"with skip connections it ends at {_words(*skips)}.",
         value=alone[0],
         expected=alone[1],

@@ -12,7 +12,7 @@ from headspan.dims import LAYER
 from headspan.lenses.spectra.kinds import MLP, WHOLE
 from headspan.result import Result
 from headspan.statistics import mp_quantile
-from headspan.theme import CHANCE, SEQUENTIAL, styled
+from headspan.theme import CHANCE, ORDERED, styled
 
 POINTS = 160
 """Of a curve; the first and the last value are always among them."""
@@ -34,7 +34,7 @@ def layer_curves(result: Result) -> go.Figure:
     figure.update_yaxes(title_text="squared", type="log", exponentformat="power", col=1)
     figure.update_yaxes(type="log", exponentformat="power")
     layers = result[kinds[0]][LAYER].values
-    scale = {"colorscale": SEQUENTIAL, "cmin": int(layers[0]), "cmax": int(max(layers[-1], layers[0] + 1))}
+    scale = {"colorscale": ORDERED, "cmin": int(layers[0]), "cmax": int(max(layers[-1], layers[0] + 1))}
     figure.update_layout(
         coloraxis={**scale, "colorbar": {"title": {"text": "layer"}, "len": 0.9, "dtick": max(1, len(layers) // 8)}},
         legend={"y": -0.3 / rows},
@@ -55,7 +55,7 @@ def _curves(result: Result, kind: str, first: bool) -> list[go.Scatter]:
     share, depth = places / max(n - 1, 1), max(int(layers[-1] - layers[0]), 1)
     traces = []
     for layer, row in zip(layers, values, strict=True):
-        color = sample_colorscale(SEQUENTIAL, [float(layer - layers[0]) / depth])[0]
+        color = sample_colorscale(ORDERED, [float(layer - layers[0]) / depth])[0]
         # Rounding leaves zeros, which a logarithmic axis cannot show.
         curve = go.Scatter(x=share, y=np.where(row[places] > 0, row[places], np.nan), mode="lines", showlegend=False)
         curve.update(line={"color": color, "width": 1.3}, hovertemplate=f"layer {layer}: %{{y:.3g}}<extra></extra>")

@@ -43,9 +43,13 @@ def main() -> None:
     looks = [done.seconds for done in follow.done]
     block, look = median(bare), median(looks)
     started = (looks[0] - look) / (block * whole.steps / EVERY)
-    print(f"callbacks, default preset every {EVERY}: calls take {median(calls) / block:.2%} of training's processor time")
+    print(
+        f"callbacks, default preset every {EVERY}: calls take {median(calls) / block:.2%} of training's processor time"
+    )
     print(f"callbacks: a followed block takes {median(followed) / block - 1:+.1%} (at most {MOST:.0%})")
-    print(f"callbacks: lenses in the second process take {look / block:.1%} of a core, its start {started:.1%} of the run")
+    print(
+        f"callbacks: lenses in the second process take {look / block:.1%} of a core, its start {started:.1%} of the run"
+    )
 
 
 if __name__ == "__main__":

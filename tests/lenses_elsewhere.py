@@ -63,7 +63,7 @@ def options() -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]]:
         ("affinity", demo, {"algorithm": "gram", "dtype": "float64", "fold": "layernorm"}),
         ("affinity", demo, {"algorithm": "projector", "dtype": "float32"}),
         ("channels", demo, {"src": "L0H3", "dst": "L1H6"}),
-        ("channels", demo, {"used": ["L0H3"]}),
+        ("channels", demo, {"src": "L0H3", "dst": "L1H6", "used": "L1H6"}),
         ("channels", (slopes,), {}),
         ("wiring", demo, {"neurons": "L1H6"}),
         ("wiring", (table,), {"centering": "centered"}),
@@ -78,12 +78,12 @@ def options() -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]]:
         ("vocabulary", demo, {"head": "L0H3", "delta": 1}),
         ("vocabulary", demo, {"neurons": "L1N17"}),
         ("mixing", demo, {"biases": True}),
-        ("mixing", (table,), {}),
+        ("mixing", (table,), {"length": 12}),
         ("gaussian", (table,), {"sequences": 8, "length": 12}),
         ("gaussian", (slopes,), {"sequences": 8, "length": 12}),
-        ("intervene", (*demo, TOKENS), {"rank_qk": "4", "maps": True}),
+        ("intervene", (*demo, TOKENS), {"rank_qk": 4, "maps": True}),
         ("intervene", (*demo, TOKENS), {"ablate_head": "L0H3", "mean": True}),
-        ("intervene", (*demo, TOKENS), {"rotate_qk": "all"}),
+        ("intervene", (*demo, TOKENS), {"rotate_qk": True}),
         ("drift", ("demo", second), {"noise": "rounding"}),
         ("compare", ("demo", second), {"run": True, "sequences": 4, "length": 16}),
     ]
@@ -93,8 +93,8 @@ def options() -> dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]]:
 def failure(name: str, subjects: tuple[Any, ...], chosen: dict[str, Any]) -> str:
     """What went wrong there; empty where the values are those of the CPU."""
     lens = getattr(headspan, name)
-    expected = lens(*subjects, progress=False, **chosen)
     try:
+        expected = lens(*subjects, progress=False, **chosen)
         with second_device() as device:
             found = lens(*subjects, progress=False, device=device, **chosen)
         for path, node in expected.data.to_dict().items():

@@ -59,6 +59,12 @@ class Elsewhere(torch.Tensor):
         """Different for different tensors, as on a GPU."""
         return self.inner.data_ptr()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        """A copy with memory of its own; of a parameter, a parameter."""
+        copied: torch.Tensor = Elsewhere(self.inner.detach().clone())
+        memo[id(self)] = torch.nn.Parameter(copied, self.requires_grad) if getattr(self, "_is_param", False) else copied
+        return memo[id(self)]
+
     def numpy(self, *, force: bool = False) -> Any:
         """As on a GPU: only by force, or after `.cpu()`."""
         if not force:

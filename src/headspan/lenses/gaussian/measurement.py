@@ -105,7 +105,10 @@ def _layer(heads: Heads, layer: int, found: Reads, seed: int) -> xr.Dataset:
 
 def _moment_variables(suffix: str, moments: list[LogitMoments]) -> dict[str, Any]:
     return {
-        f"logit_{name}{suffix}": ((HEAD, PAIR), torch.stack([getattr(each, name).cpu() for each in moments], -1).numpy())
+        f"logit_{name}{suffix}": (
+            (HEAD, PAIR),
+            torch.stack([getattr(each, name).cpu() for each in moments], -1).numpy(),
+        )
         for name in MOMENTS
     }
 

@@ -66,7 +66,9 @@ def run_tests(scripts: Path, pip: list[str], folder: Path) -> None:
     (source / "src").rename(folder / "src")
     subprocess.run([*pip, "beartype", "hypothesis", "ipython", "nbformat", "pytest<9.2"], check=True)
     chosen = [f"tests/unit/{name}" for name in TESTS]
-    subprocess.run([scripts / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen], check=True, cwd=source)
+    subprocess.run(
+        [scripts / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen], check=True, cwd=source
+    )
 
 
 def main() -> None:

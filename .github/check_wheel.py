@@ -6,7 +6,8 @@
 2. The same with the extra `run`, at its own newest or lowest version; it may raise what the core has.
 3. With `--tests`, unit tests out of the unpacked source distribution, against the installed wheel.
 
-`--torch` pins torch, whose newest build may bring gigabytes. The environment stays in the folder, to look into a failure.
+`--torch` pins torch, whose newest build may bring gigabytes. The environment stays in the folder, to look into a
+failure.
 """
 
 from __future__ import annotations

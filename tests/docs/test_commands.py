@@ -3,8 +3,8 @@
 1. Every `headspan ...` on a page, in a block or in a sentence, goes through the command line's own parser.
 2. Every option that a sentence names belongs to some command.
 3. Every command of a block runs (slow suite). The demo model stands for MODEL (stories260K where a text is read), its
-   heads for those of larger models, and small files for those of the reader. Commands that would take minutes are
-   named in `ELSEWHERE`, with the tests that run them, or why none does.
+   heads for those of larger models, and small files for those of the reader. Those of `LONG` run with small settings,
+   those of `ELSEWHERE` do not run here.
 """
 
 from __future__ import annotations
@@ -48,20 +48,18 @@ STAND_INS = {
     "org/name/model-Q4_K_M.gguf": "demo",
     "run/model": "demo",
 }
+LONG = ("report", "train", "sweep", "evolution", "validate", "--run", "--used")
+"""Commands that take minutes as they stand: they run page by page, in the page's order, with small settings."""
 ELSEWHERE = {
-    "report": "tests/browser and the examples of headspan.report make reports",
-    "train": "tests/unit/lab and tests/docs/test_tutorials.py train; ten seeds take an hour",
-    "sweep": "tests/unit/sweeps; its Hub and its scheduler are not at hand",
-    "evolution": "tests/docs/test_tutorials.py follows a series",
     "reproduce": "tests/unit/ledger; a document takes minutes",
-    "claims": "tests/unit/ledger; needs a finished run of the lab",
-    "validate": "tests/runtime; minutes",
-    "--run": "tests/unit/test_compare_behavior.py; half a minute each",
-    "--used": "tests/unit/test_channels.py; most of a minute",
+    "claims": "tests/unit/ledger; its checks hold on a run that has learned, which a short one has not",
     "--stack": "tests/families; the demo model has one stack",
+    "--scheduler": "tests/unit/sweeps; no scheduler is at hand",
+    "--study": "tests/unit/lab; a study needs runs that have learned",
     "echo": "tests/docs/test_developing.py installs it",
     "--help": "tests/unit/cli",
 }
+"""Commands that are not run here, with the tests that run them, or why none does."""
 
 
 def in_blocks(page: str) -> list[str]:
@@ -115,18 +113,25 @@ def test_every_option_that_a_sentence_names_exists() -> None:
         assert set(inline) - known - FOREIGN - {"--help", "--debug", "--version"} == set(), page.name
 
 
+def at_hand(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Commands of a page's blocks that need no model of their own, no network and nothing that `ELSEWHERE` names."""
+    for line in in_blocks(page.read_text(encoding="utf-8")):
+        name, *arguments = shlex.split(line)[1:]
+        local = not {name, *arguments} & set(ELSEWHERE) and not any("SmolLM2" in one for one in arguments)
+        hub = any(re.fullmatch(r"(openai-community|EleutherAI)/.*|.*@.*|\.\./.*|runs/.*", one) for one in arguments)
+        if local and not hub:
+            yield name, arguments
+
+
 def runnable() -> Iterator[str]:
-    """Commands of all blocks that are run here, each once, with what stands in."""
+    """Commands of all blocks that are run as they are, each once, with what stands in."""
     seen = set()
     for page in PAGES:
-        for line in in_blocks(page.read_text(encoding="utf-8")):
-            name, *arguments = shlex.split(line)[1:]
-            local = not {name, *arguments} & set(ELSEWHERE) and not any("SmolLM2" in one for one in arguments)
-            hub = any(re.fullmatch(r"(openai-community|EleutherAI)/.*|.*@.*|\.\./.*|runs/.*", one) for one in arguments)
+        for name, arguments in at_hand(page):
             speaks = name in ("attention", "gaussian", "mixing") or "--maps" in arguments
             given = [one if speaks and one == "MODEL" else _stand_in(one) for one in arguments]
             command = shlex.join([name, *given])
-            if local and not hub and command not in seen:
+            if not {name, *arguments} & set(LONG) and command not in seen:
                 seen.add(command)
                 yield command
 
@@ -162,3 +167,36 @@ def test_a_command_of_a_block_runs(command: str, reader: Path, stories: Path, mo
         arguments = ["shots.csv" if one == "pairs.csv" else one for one in arguments]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
+
+
+def shortened(page: Path) -> list[str]:
+    """The long commands of a page in order: few steps, two seeds, two workers, a few sequences."""
+    found = []
+    for name, arguments in at_hand(page):
+        if not {name, *arguments} & set(LONG):
+            continue
+        given = [_stand_in(one) for one in arguments]
+        given = [re.sub(r"^0\.\.\d$", "0..1", one) for one in given]
+        if name == "train":
+            given = [one for one in given if one not in ("--steps", "600", "300")] + ["--steps", "40"]
+            given += [] if "--preset" in given or given[0] == "text" else ["--preset", "smoke"]
+        found.append(shlex.join([name, *given]))
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if shortened(page)], ids=lambda path: path.stem)
+def test_the_long_commands_of_a_page_run_with_small_settings(
+    page: Path, reader: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(reader, tmp_path / "reader")
+    monkeypatch.chdir(tmp_path / "reader")
+    Path("models.yaml").write_text("one:\n  1000: run/step-1000\n  2000: run/step-2000\n")
+    for command in shortened(page):
+        arguments = shlex.split(command)
+        if arguments[0] == "train":  # with other settings than the last one into the same folder
+            shutil.rmtree(arguments[arguments.index("-o") + 1], ignore_errors=True)
+        if arguments[:2] == ["evolution", "run/headspan"]:
+            CliRunner().invoke(app, ["sweep", "run", "-o", "run/headspan", "--lenses", "spectra"])
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 0, f"{command}\n{done.output[-600:]}"

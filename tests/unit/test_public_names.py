@@ -47,3 +47,13 @@ def test_names_and_help_load_nothing_heavy(command: str) -> None:
     code = f"{command}; import sys, json; print(json.dumps([m for m in {heavy} if m in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
+
+
+def test_numeric_lenses_import_no_library_of_drawing_graphs_or_learning() -> None:
+    program = (
+        "import sys, headspan\n"
+        "for name in ('ranks', 'affinity', 'spectra'): getattr(headspan, name)('demo')\n"
+        "sys.exit(str([one for one in ('plotly', 'networkx', 'sklearn') if one in sys.modules] or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == ""

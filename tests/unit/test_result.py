@@ -317,3 +317,8 @@ def test_other_results_say_that_they_are_no_graph() -> None:
 def test_to_pandas_is_the_table() -> None:
     result = headspan.ranks("demo")
     pd.testing.assert_frame_equal(result.to_pandas(), result.table())
+
+
+def test_a_misspelled_option_is_refused_and_those_there_are_are_named() -> None:
+    with pytest.raises(ArgumentError, match=r"ranks has no option tolerence; its options are tolerance, .*device"):
+        headspan.ranks("demo", tolerence=1e-3)  # type: ignore[call-arg]

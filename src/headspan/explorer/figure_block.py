@@ -75,7 +75,7 @@ def drawing_scripts() -> list[Markup]:
 
 def plotly_script() -> Markup:
     """plotly.js, out of the installed package, packed: a page unpacks it when the first figure is drawn."""
-    return packed_text("plotly", gzip.compress(get_plotlyjs().encode(), compresslevel=9, mtime=0))
+    return packed_text("plotly", gzip.compress(get_plotlyjs().encode(), compresslevel=5, mtime=0))
 
 
 def _block(

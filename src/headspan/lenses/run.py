@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, TypedDict, cast
 import xarray as xr
 
 from headspan.dims import check_seed
-from headspan.errors import DamagedFile, LongWork, NotRun, UnknownTokens, UnsupportedModel, UnverifiedFamily
+from headspan.errors import (
+    ArgumentError,
+    DamagedFile,
+    LongWork,
+    NotRun,
+    UnknownTokens,
+    UnsupportedModel,
+    UnverifiedFamily,
+)
 from headspan.frames import nodes_of
 from headspan.labels import indexed, labeled
 from headspan.lenses.model import Model, open_model
@@ -75,6 +83,10 @@ def run(
     unasked
         It runs because it applies, not because somebody named it: large models are not run then.
     """
+    unknown = set(opening) - set(Opening.__annotations__)
+    if unknown:
+        known = ", ".join([*options, *Opening.__annotations__])
+        raise ArgumentError(f"{lens.name} has no option {', '.join(sorted(unknown))}; its options are {known}")
     if "seed" in options:
         check_seed(options["seed"])
     with warnings.catch_warnings(record=True) as caught:

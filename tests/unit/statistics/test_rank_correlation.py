@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 
-from headspan.statistics import mantel, spearman
+from headspan.statistics import mantel, spearman, standard_ranks
 from headspan.statistics.permutation import _permuted_correlations
 
 
@@ -60,3 +60,13 @@ def test_mantel_of_too_few_heads_or_constant_tables_is_undefined() -> None:
     assert np.isnan(found["spearman"]).all()
     assert np.isnan(found["p_value"]).all()
     assert np.isnan(found["mean_p_value"])
+
+
+@pytest.mark.parametrize("kinds", [3, 1000])
+def test_ranks_are_those_of_scipy_with_ties_and_with_nan(kinds: int) -> None:
+    values = np.random.default_rng(kinds).integers(0, kinds, (4, 3, 9)).astype(float)
+    values[0, 1, 2] = np.nan
+    ranks = rankdata(values, axis=-1)
+    with np.errstate(invalid="ignore"):
+        expected = (ranks - ranks.mean(-1, keepdims=True)) / ranks.std(-1, keepdims=True)
+    np.testing.assert_allclose(standard_ranks(values), expected)

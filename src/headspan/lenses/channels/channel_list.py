@@ -102,14 +102,15 @@ def _coords(listed: Sequence[tuple[Wanted, int]]) -> dict[str, Any]:
 def _pair_rows(found: Channels, chosen: Sequence[int]) -> dict[str, np.ndarray]:
     """The numbers and directions of some channels of a pair."""
     at = list(chosen)
-    energies = found.strength.square()
+    strength = found.strength.cpu()
+    energies = strength.square()
     total = float(energies.sum())
     spread = spectrum_numbers(energies.flip(-1))
-    units = found.directions()[at]
+    units = found.directions().cpu()[at]
     nan = np.full(len(at), np.nan)
     return {
-        "strength": found.strength[at].numpy(),
-        "coupling": found.strength[at].numpy() / found.norm if found.norm else nan,
+        "strength": strength[at].numpy(),
+        "coupling": strength[at].numpy() / found.norm if found.norm else nan,
         "share": energies[at].numpy() / total if total else nan,
         "participation": np.full(len(at), float(spread["participation"])),
         "carrying": np.full(len(at), float(spread["carrying"])),

@@ -76,8 +76,8 @@ def pair_nodes(
 ) -> tuple[xr.Dataset, dict[str, Any]]:
     """The strongest channels of a pair through one pairing, and its whole spectrum beside that of random rotations."""
     found = reader.channels(src, dst, pairing)
-    values = found.strength.numpy()
-    drawn = rotated_singular_values(*found.spectra, reader.heads.d_stream, draws, seed).numpy()
+    values = found.strength.numpy(force=True)
+    drawn = rotated_singular_values(*found.spectra, reader.heads.d_stream, draws, seed).numpy(force=True)
     p = np.array([upper_p_values(value, column) for value, column in zip(values, drawn.T, strict=True)])
     spectrum = {
         "singular_value": ("place", values),

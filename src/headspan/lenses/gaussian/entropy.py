@@ -27,7 +27,7 @@ def row_entropies(heads: Heads, layer: int, sample: QueriesAndKeys) -> Float[Ten
         q, k = (torch.einsum("shpd,pde->shpe", side, turns) for side in (q, k))
     scores = heads.stack.scale[layer] * q @ k.mT
     if heads.stack.causal:
-        scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
+        scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool, device=scores.device).triu(1), -torch.inf)
     entropy: Tensor = torch.special.entr(scores.softmax(-1)).sum(-1)
     return entropy
 
@@ -35,7 +35,7 @@ def row_entropies(heads: Heads, layer: int, sample: QueriesAndKeys) -> Float[Ten
 def bilinear_form(heads: Heads, layer: int, delta: int, scaled: bool = True) -> Float[Tensor, "d_head d_head"]:
     """scale * R_delta: a logit is q times it times k."""
     R = relative_rotation(heads, delta, [layer])
-    turn = torch.eye(heads.d_head, dtype=torch.float64) if R is None else R[0, 0].double()
+    turn = torch.eye(heads.d_head, dtype=torch.float64, device=heads.device) if R is None else R[0, 0].double()
     return heads.stack.scale[layer] * turn if scaled else turn
 
 

@@ -103,8 +103,8 @@ def _layer(heads: Heads, layer: int, found: Reads, seed: int) -> xr.Dataset:
     gaussian = row_entropies(heads, layer, gaussian_sample(fitted(fit, SELF), DRAWN, seed))
     rows = found.entropy[layer][half:] if found.entropy else row_entropies(heads, layer, held)
     variables: dict[str, Any] = {
-        "entropy": ((HEAD,), gaussian.mean((0, 2)).numpy()),
-        "entropy_measured": ((HEAD,), rows.double().mean((0, 2)).numpy()),
+        "entropy": ((HEAD,), gaussian.mean((0, 2)).numpy(force=True)),
+        "entropy_measured": ((HEAD,), rows.double().mean((0, 2)).numpy(force=True)),
         "entropy_uniform": uniform_entropy(length, heads.stack.causal),
         **_moment_variables("", predicted),
         **_moment_variables("_measured", measured),
@@ -114,7 +114,10 @@ def _layer(heads: Heads, layer: int, found: Reads, seed: int) -> xr.Dataset:
 
 def _moment_variables(suffix: str, moments: list[LogitMoments]) -> dict[str, Any]:
     return {
-        f"logit_{name}{suffix}": ((HEAD, PAIR), torch.stack([getattr(each, name) for each in moments], -1).numpy())
+        f"logit_{name}{suffix}": (
+            (HEAD, PAIR),
+            torch.stack([getattr(each, name).cpu() for each in moments], -1).numpy(),
+        )
         for name in MOMENTS
     }
 

@@ -92,7 +92,7 @@ def gaussian_sample(moments: PairMoments, sequences: int, seed: int) -> QueriesA
     root = vectors * values.clamp(min=0).sqrt().unsqueeze(-2)
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(sequences, n_heads, n, 2 * d_head, generator=generator, dtype=torch.float64)
-    both = noise @ root.mT
+    both = noise.to(root.device) @ root.mT  # drawn on the CPU: the same numbers for every device
     q, k = both[..., :d_head], both[..., d_head:]
     return QueriesAndKeys(q + moments.mean_q.movedim(1, 0), k + moments.mean_k.movedim(1, 0))
 

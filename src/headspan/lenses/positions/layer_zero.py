@@ -105,7 +105,7 @@ def draw_sample(
         positions = torch.randint(len(W_pos), (samples,), generator=generator)
         sides.append(torch.stack(read.split(W_E[tokens].double(), W_pos[positions].double())))
         places.append(positions)
-    visible = places[1][None, :] <= places[0][:, None]
+    visible = (places[1][None, :] <= places[0][:, None]).to(sides[0].device)
     return Sample(sides[0], sides[1], (visible if heads.stack.causal else torch.ones_like(visible)).double())
 
 
@@ -162,7 +162,7 @@ def _spread(sample: Sample, d_head: int, seed: int) -> Float[np.ndarray, " term"
     generator, rows = torch.Generator().manual_seed(seed + 1), []
     shape = (2, sample.queries.shape[-1], d_head)
     for _ in range(DRAWS):
-        W_Q, W_K = torch.randn(shape, generator=generator, dtype=torch.float64)
+        W_Q, W_K = torch.randn(shape, generator=generator, dtype=torch.float64).to(sample.queries.device)
         covariance, _ = _covariances(sample.queries @ W_Q, sample.keys @ W_K, sample.visible)
         rows.append(_terms(covariance))
     spread: np.ndarray = np.std(_normalized(np.stack(rows)), axis=0)

@@ -83,9 +83,9 @@ def run(
     unasked
         It runs because it applies, not because somebody named it: large models are not run then.
     """
-    unknown = set(opening) - set(Opening.__annotations__)
+    unknown = set(opening) - set(Budgeted.__annotations__)
     if unknown:
-        known = ", ".join([*options, *Opening.__annotations__])
+        known = ", ".join(dict.fromkeys([*options, *Budgeted.__annotations__]))
         raise ArgumentError(f"{lens.name} has no option {', '.join(sorted(unknown))}; its options are {known}")
     if "seed" in options:
         check_seed(options["seed"])

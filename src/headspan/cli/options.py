@@ -19,12 +19,14 @@ MODEL_HELP = (
     "or synthetic:SHAPE?seed=1."
 )
 
+MEMORY_HELP = "Most memory that the whole process may take, such as 4GB; what cannot be cut to fit is refused."
+
 SHARED = {
     "pairings": Option("Pairings such as OQ,OK,OV (the default), or all.", names=("--pairings", "--pairing")),
     "metrics": Option("Scores to compute, separated by commas.", names=("--metrics", "--metric")),
     "null": Option("The null distribution that expected values, z, p and q are shown for."),
     "delta": Option("For rotary models: positions from key to query at which W_Q W_K^T is taken.", int),
-    "memory": Option("Most memory that the whole process may take, such as 4GB; work is cut to fit."),
+    "memory": Option(MEMORY_HELP),
     "seed": Option("Random seed; the same seed gives the same result.", int),
     "draws": Option("How many random draws the null is estimated from.", int),
     "noise": Option("The random change that a change is compared with: gaussian or rounding.", str),
@@ -42,7 +44,7 @@ OPENING = {
     "dtype": Option("Precision to compute in: float32 or float64.", str),
     "device": Option("Where to compute: cpu, cuda or cuda:1.", str),
     "time_limit": Option("Stop after so many seconds.", float),
-    "memory": Option("Most memory that the whole process may take, such as 4GB; what needs more is refused.", str),
+    "memory": Option(MEMORY_HELP, str),
 }
 """How a lens opens its subject."""
 OPENING_DEFAULTS = {"fold": "none", "device": "cpu"}

@@ -64,6 +64,7 @@ def _best(heads: Heads, reader: ChannelReader, pairing: str, ranked: pd.DataFram
     ]
     wanted.sort(key=lambda pair: (pair.dst.layer, pair.src.layer))
     found = [Leading.of(reader.channels(pair.src, pair.dst, pairing)) for pair in wanted]
+    reader.release()  # random rotations take as much as two layers
     numbers = _under_rotation(found, heads.d_stream, _n_pairs(heads), seed)
     best = np.argsort(-np.nan_to_num(numbers["z"], nan=-np.inf), kind="stable")[:top]
     derived = {f"coupling_{what}": (("null", "channel"), each[None, best]) for what, each in numbers.items()}

@@ -64,6 +64,10 @@ class ChannelReader:
         after = self._block("destination", dst.layer, receiving_roles((pairing,)))
         return channels_between(self.heads, before, after, src, dst, pairing, self.delta)
 
+    def release(self) -> None:
+        """Let go of the layers that are kept; they are read again where they are wanted."""
+        self._blocks.clear()
+
     def _block(self, side: str, layer: int, roles: tuple[Role, ...]) -> HeadBlock:
         """The layer of one side, read again only where another layer or other roles are wanted."""
         if side not in self._blocks or self._blocks[side][:2] != (layer, roles):

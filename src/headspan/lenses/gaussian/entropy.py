@@ -15,6 +15,9 @@ from headspan.heads import Heads
 from headspan.heads.logits import relative_rotation
 from headspan.lenses.gaussian.pairs import QueriesAndKeys
 
+AT_ONCE = 16
+"""Sequences whose patterns are held at a time."""
+
 
 def row_entropies(heads: Heads, layer: int, sample: QueriesAndKeys) -> Float[Tensor, "sequence head position"]:
     """Entropy in nats of every row of the attention over these queries and keys, turned to their positions.
@@ -25,11 +28,14 @@ def row_entropies(heads: Heads, layer: int, sample: QueriesAndKeys) -> Float[Ten
     if heads.stack.rotary:
         turns = torch.stack([bilinear_form(heads, layer, place, scaled=False) for place in range(n)])
         q, k = (torch.einsum("shpd,pde->shpe", side, turns) for side in (q, k))
-    scores = heads.stack.scale[layer] * q @ k.mT
-    if heads.stack.causal:
-        scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool, device=scores.device).triu(1), -torch.inf)
-    entropy: Tensor = torch.special.entr(scores.softmax(-1)).sum(-1)
-    return entropy
+    unseen = torch.ones(n, n, dtype=torch.bool, device=q.device).triu(1) if heads.stack.causal else None
+    found = []
+    for first in range(0, len(q), AT_ONCE):
+        part = slice(first, first + AT_ONCE)
+        scores = heads.stack.scale[layer] * q[part] @ k[part].mT
+        scores = scores if unseen is None else scores.masked_fill(unseen, -torch.inf)
+        found.append(torch.special.entr(scores.softmax(-1)).sum(-1))
+    return torch.cat(found)
 
 
 def bilinear_form(heads: Heads, layer: int, delta: int, scaled: bool = True) -> Float[Tensor, "d_head d_head"]:

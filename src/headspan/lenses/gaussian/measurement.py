@@ -20,6 +20,7 @@ from headspan.distributions.token_course import information_at, leading_componen
 from headspan.heads import Heads
 from headspan.heads.logits import queries_or_keys
 from headspan.lenses.gaussian.entropy import (
+    AT_ONCE,
     bilinear_form,
     row_entropies,
     uniform_entropy,
@@ -68,8 +69,8 @@ def measure(
 def layer_bytes(heads: Heads, sequences: int, length: int) -> int:
     """What one layer takes at most: queries and keys as sampled and as drawn, and patterns, each with what is made of
     them."""
-    rows = (sequences + 2 * DRAWN) * heads.n_heads * length
-    return 8 * rows * (4 * heads.d_head + 2 * length)
+    rows = 8 * heads.n_heads * length
+    return rows * ((3 * sequences + 4 * DRAWN) * 2 * heads.d_head + 4 * AT_ONCE * length)
 
 
 def _left_out(heads: Heads, found: Reads) -> list[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DERIVED = 3
 """What lenses make of a run (double precision, maps, results) takes at most so many times what the run keeps."""
+FEWER = "ask for fewer or shorter sequences"
 CACHE_SHARE = 8
 """The part of a budget that matrices kept for later may take is one in so many."""
 _budget: ContextVar[int | None] = ContextVar("memory_budget", default=None)
@@ -43,15 +44,19 @@ def memory_budget(memory: int | str | None) -> Iterator[None]:
         _budget.reset(before)
 
 
-def require_memory(n_bytes: int, what: str, instead: str) -> None:
-    """Refuse `what`, which takes `n_bytes` beside all that is there; `instead` says what to do."""
+def require_memory(n_bytes: int, what: str, instead: str = "") -> None:
+    """Refuse `what`, which takes `n_bytes` beside all that is there; `instead` says how to need less."""
     budget, resident = _budget.get(), resident_bytes()
-    most = machine_memory() if budget is None else budget
-    if resident + n_bytes > most:
-        limit = "this machine has" if budget is None else "the memory budget is"
+    most, needed = machine_memory() if budget is None else budget, resident + n_bytes
+    if needed > most:
+        limit, more = (
+            ("this machine has", "use one that has more")
+            if budget is None
+            else ("the memory budget is", f"raise it to {needed:,} or more")
+        )
         raise MemoryBudgetError(
             f"{what} needs about {n_bytes:,} bytes beside the {resident:,} that the program takes, and {limit} "
-            f"{most:,}; {instead}"
+            f"{most:,}; {instead and f'{instead}, or '}{more}"
         )
 
 
@@ -72,20 +77,19 @@ def require_model(checkpoint: Checkpoint, dtype: torch.dtype) -> None:
     infos = checkpoint.store.infos.values()
     stored = sum(info.n_bytes for info in infos)
     converted = sum(info.n_items for info in infos if getattr(torch, info.dtype, None) != dtype) * dtype.itemsize
-    require_memory(2 * stored + converted, f"'{checkpoint.source}' as a running model", "raise the budget")
+    require_memory(2 * stored + converted, f"'{checkpoint.source}' as a running model")
 
 
 def require_copies(model: RunnableModel, count: int, what: str) -> None:
     """Refuse what takes `count` more models of the same size."""
     own = sum(parameter.nbytes for parameter in model.module.parameters())
-    require_memory(count * own, what, "raise the memory budget")
+    require_memory(count * own, what)
 
 
 def require_run(model: RunnableModel, batch: int, length: int, scores: bool) -> None:
     """Refuse a run over so many sequences of so many tokens, with what lenses derive from it."""
-    shorter = "give fewer or shorter sequences, or raise the memory budget"
     what = f"a run of {batch} x {length} tokens"
-    require_memory(DERIVED * run_bytes(model, batch, length, scores), what, shorter)
+    require_memory(DERIVED * run_bytes(model, batch, length, scores), what, FEWER)
 
 
 def run_bytes(model: RunnableModel, batch: int, length: int, scores: bool) -> int:

@@ -59,7 +59,7 @@ def measure(
     dtype = "float64" if before.d_model <= DOUBLE_WIDTH else "float32"
     first, second = before.to(dtype), after.to(dtype)
     held = WORKED * sum(prod(first.shape(role)[1:]) for role in ROLES) * (8 if dtype == "float64" else 4)
-    require_memory(held, "one layer of both checkpoints", "raise the memory budget")
+    require_memory(held, "one layer of both checkpoints")
     parts: dict[Role, list[Arrays]] = {role: [] for role in ROLES}
     for layer in before.layers:
         blocks = first.layer(layer), second.layer(layer)

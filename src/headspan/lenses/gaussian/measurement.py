@@ -35,9 +35,9 @@ from headspan.lenses.gaussian.prediction import (
     slope,
 )
 from headspan.lenses.gaussian.schema import MOMENTS, PAIRS
-from headspan.lenses.gaussian.sequences import FEWER, Reads, sampled_reads
+from headspan.lenses.gaussian.sequences import Reads, sampled_reads
 from headspan.runtime import RunnableModel
-from headspan.runtime.budget import require_memory
+from headspan.runtime.budget import FEWER, require_memory
 
 PAIR, DISTANCE = "pair", "distance"
 DRAWN = 128

@@ -18,12 +18,11 @@ from headspan.heads import Heads
 from headspan.heads.embeddings import first_read
 from headspan.heads.logits import projection_obstacle
 from headspan.runtime import RunnableModel, forward
-from headspan.runtime.budget import require_memory
+from headspan.runtime.budget import FEWER, require_memory
 from headspan.runtime.buffers import random_tokens, sampled_tokens
 
 AT_ONCE = 8
 """Sequences per run of the model."""
-FEWER = "ask for fewer or shorter sequences, or raise the memory budget"
 
 
 @dataclass(frozen=True)

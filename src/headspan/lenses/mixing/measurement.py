@@ -34,9 +34,8 @@ from headspan.lenses.mixing.schema import DIMS, QUANTITIES, SKIPS
 from headspan.lenses.mixing.start import Start, starting_stream
 from headspan.progress import current_step
 from headspan.runtime import RunnableModel
-from headspan.runtime.budget import require_memory
+from headspan.runtime.budget import FEWER, require_memory
 
-FEWER = "ask for fewer or shorter sequences, or raise the memory budget"
 Numbers = dict[str, Float[Tensor, "skip beta"]]
 
 

@@ -172,7 +172,7 @@ def _part(lens: Lens, model: Model, stack: str | None, settings: Settings, kept:
     opening: Opening = {"stack": stack, "time_limit": settings.time_limit}
 
     def compute() -> Result:
-        return run(lens, [model], {}, opening, unasked=True)
+        return run(lens, [model], lens.report_options, opening, unasked=True)
 
     try:
         result = compute() if kept is None else kept.result(lens, compute)

@@ -14,6 +14,7 @@ import torch
 
 from docs.quantization.rows import Row, loaded, scheme_row
 from docs.quantization.schemes import SCHEMES
+from headspan.finding import percent
 
 OPTIONS = {"stories260K": {}, "MiniLM": {"draws": 8, "sequences": 8}}
 PAGE = Path(__file__).parent / "quantization.md"
@@ -36,8 +37,9 @@ def minilm() -> Path:
 def weights_line(row: Row) -> str:
     """Subspaces, growth and spectra of heads."""
     return (
-        f"| {row['scheme']} | {row['bits']:.3g} | {row['relative_change']:.2g} | {row['moved']:.2%} "
-        f"({row['moved_null']:.2%}) | {row['heads_beyond']} | {row['heads_beyond_gaussian']} | {row['growth']:+.3%} | "
+        f"| {row['scheme']} | {row['bits']:.3g} | {row['relative_change']:.2g} | {percent(row['moved'], 2)} "
+        f"({percent(row['moved_null'], 2)}) | {row['heads_beyond']} | {row['heads_beyond_gaussian']} | "
+        f"{percent(row['growth'], 3, signed=True)} | "
         f"{row['growth_beyond']} | {row['spectra']:.2g} ({row['spectra_null']:.2g}) |"
     )
 
@@ -53,7 +55,8 @@ def behavior_line(row: Row) -> str:
     return (
         f"| {row['scheme']} | {row['kernel_change']:.2g} | {row['pairs_beyond']} | {row['turned']} | "
         f"{row['turned_beyond']} | {row['divergence']:.1e} ({row['divergence_null']:.1e}) | "
-        f"{row['divergence_beyond']} | {row['state_change']:.2%} ({row['state_change_null']:.2%}) |{loss}"
+        f"{row['divergence_beyond']} | {percent(row['state_change'], 2)} "
+        f"({percent(row['state_change_null'], 2)}) |{loss}"
     )
 
 

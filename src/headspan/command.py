@@ -9,7 +9,7 @@ every lens shares are declared in `headspan.cli.options`. This module loads noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +54,10 @@ class Command:
     """Parameters of the lens's function that hold objects, so that no option can give them."""
 
 
+Form = str | Callable[[Any], str]
+"""How a value is written in a table: a format, or a function."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """A table to be printed: a title, headings, and cells as text."""
@@ -71,10 +75,13 @@ class Rows:
 
     @classmethod
     def of_columns(
-        cls, title: str, columns: Mapping[str, tuple[str, str]], records: Iterable[Mapping[Any, Any]]
+        cls, title: str, columns: Mapping[str, tuple[str, Form]], records: Iterable[Mapping[Any, Any]]
     ) -> Rows:
-        """Some keys of records; `columns` gives each of them a heading and a format."""
-        cells = [[form.format(row[key]) for key, (_, form) in columns.items()] for row in records]
+        """Some keys of records; `columns` gives each of them a heading and a format, as text or a function."""
+        cells = [
+            [form.format(row[key]) if isinstance(form, str) else form(row[key]) for key, (_, form) in columns.items()]
+            for row in records
+        ]
         return cls(title, [heading for heading, _ in columns.values()], cells)
 
 

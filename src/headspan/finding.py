@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from headspan.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,11 @@ def significance(name: str, value: float) -> str:
     if value != value:
         return f"{name} undefined"
     return f"{name} < 1e-300" if value < 1e-300 else f"{name} = {value:.2g}"
+
+
+def percent(share: float | np.floating[Any], digits: int = 0, *, signed: bool = False) -> str:
+    """A share in a sentence or a table: `5.0 %`."""
+    return f"{100 * share:{'+' if signed else ''}.{digits}f} %"
 
 
 def rank_evidence(rule: float | str) -> str:

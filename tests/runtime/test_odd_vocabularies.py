@@ -99,7 +99,7 @@ def unknown_words() -> RunnableModel:
 
 def test_a_prompt_of_unknown_tokens_is_warned_of_and_never_the_default() -> None:
     model = unknown_words()
-    with pytest.warns(UnknownTokens, match="100% of the prompt's tokens are unknown"):
+    with pytest.warns(UnknownTokens, match="100 % of the prompt's tokens are unknown"):
         encoded(model, "Once upon a time")
     assert encoded(model, "C1 C2 oxygen C3").ids == (6, 7, 0, 8)
     prompt = default_prompt(model)

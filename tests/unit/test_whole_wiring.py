@@ -193,7 +193,7 @@ def test_planted_edges_are_found() -> None:
     best = edges(result, "O to gate").iloc[0]
     assert (best["dst_label"], best["tier"]) == ("L1N7", "stands out")
     assert best["score"] == pytest.approx(1.0)
-    assert "L1N7 is farthest out: 100.0% of its gate weight" in result.findings[0].statement
+    assert "L1N7 is farthest out: 100.0 % of its gate weight" in result.findings[0].statement
 
 
 def test_neuron_shares_follow_their_beta_law() -> None:

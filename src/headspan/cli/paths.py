@@ -11,6 +11,7 @@ import typer
 from headspan.atomic import check_writable, refuse_existing, written_whole
 from headspan.cli import options as shared
 from headspan.errors import ArgumentError
+from headspan.finding import percent
 
 MOST = 9
 """Radii in one call, and so panels in one figure."""
@@ -43,7 +44,7 @@ def paths(
     for one in studies:
         gap = float((one.mean - one.law).abs().max() / one.law.abs().max())
         half = float(one.mean[len(one.t) // 2] / one.mean[0])
-        shares = (f"{share:.2%}" for share in (half, gap, one.residual))
+        shares = (percent(share, 2) for share in (half, gap, one.residual))
         rows.append([f"{one.radius:g}", f"{float(one.mean[0]):.4g}", *shares])
     columns = ("radius", "KL at the start, nats", "left half-way", "average off c (1 - cos)", "a pair off a cosine")
     print_table(f"KL along great circles, {pairs} pairs of {size} entries at {angle:g} degrees", columns, rows)

@@ -9,6 +9,7 @@ import typer
 
 from headspan.cli import options as shared
 from headspan.cli.delivery import print_json
+from headspan.finding import percent
 
 if TYPE_CHECKING:
     from headspan.lab.recipe import Recipe
@@ -149,7 +150,7 @@ def _print(document: dict[str, Any], results: list[dict[str, Any]]) -> None:
     ]
     print_table("Training runs", columns, rows)
     if "success_rate" in document:
-        typer.echo(f"Learned (OOD accuracy above 0.9): {document['success_rate']:.0%} of {len(results)} seeds")
+        typer.echo(f"Learned (OOD accuracy above 0.9): {percent(document['success_rate'])} of {len(results)} seeds")
     for answer in (text for one in document.get("studies", {}).values() for text in one["answers"]):
         typer.echo(answer)
     if "report" in document:

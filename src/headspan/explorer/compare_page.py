@@ -16,6 +16,7 @@ from headspan.explorer.page import Entry, View, linked_page
 from headspan.explorer.page_tables import PageTable, downloads_section
 from headspan.explorer.payload import STRONGEST_PAIRS, HeadGrid, PageData, Payload, payload
 from headspan.explorer.store import Store
+from headspan.finding import percent
 from headspan.result import Result
 
 SHOWN = 15
@@ -161,7 +162,7 @@ def _tokens(result: Result) -> list[Markup]:
             str(row["matrix"]),
             str(row["layer"]),
             str(row["direction"] + 1),
-            f"{row['share']:.0%}",
+            percent(row["share"]),
             str(row["highest"]),
             str(row["lowest"]),
             f"{row['top_mass_q']:.2g}",

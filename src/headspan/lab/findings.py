@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import xarray as xr
 
-from headspan.finding import Finding
+from headspan.finding import Finding, percent
 from headspan.lab.geometry import part_energy
 from headspan.lab.study import final_sizes
 
@@ -130,7 +130,7 @@ def _sharpness(track: xr.Dataset) -> Iterator[Finding]:
     trained = known.isel(step=slice(1, None))
     first, last = float(trained["hessian_top"][0]), float(trained["hessian_top"][-1])
     groups, shares = trained["group"].values, trained["sharpness_share"].values
-    where = " and ".join(f"{groups[i]} ({shares[-1][i]:.0%})" for i in np.argsort(-shares[-1])[:2])
+    where = " and ".join(f"{groups[i]} ({percent(shares[-1][i])})" for i in np.argsort(-shares[-1])[:2])
     text = (
         f"The Hessian's largest eigenvalue goes from {first:.2f} at step {int(trained['step'][0])} to {last:.2f} at "
         f"step {int(trained['step'][-1])}; its direction is in {where} at the end and in "
@@ -179,7 +179,8 @@ def _offset(node: xr.Dataset, track: xr.Dataset, nodes: Mapping[str, xr.Dataset]
     share, null = float(node["share"][best]), float(node["share_null"])
     score, shuffled = float(scores[best]), float(node["shuffled_previous_token"][best])
     text = (
-        f"The offset alone explains {share:.0%} of the variance of layer 0's attention logits (expected {null:.2%}); "
+        f"The offset alone explains {percent(share)} of the variance of layer 0's attention logits (expected "
+        f"{percent(null, 2)}); "
         f"with tokens shuffled in queries and keys its previous-token score is {shuffled:.2f} instead of {score:.2f}."
     )
     claim = "layer 0's attention does not use the token embedding"

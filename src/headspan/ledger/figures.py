@@ -17,6 +17,7 @@ from plotly.subplots import make_subplots
 from headspan.distributions import entropy_study, path_study, random_layers, token_course
 from headspan.distributions.studies import EntropyStudy, PathStudy
 from headspan.distributions.token_course import TokenCourse
+from headspan.finding import percent
 from headspan.ledger import Examination
 from headspan.theme import BLUE, CATEGORIES, CHANCE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, styled
 
@@ -88,7 +89,8 @@ def divergence_along_paths(studies: Sequence[PathStudy]) -> go.Figure:
     columns = min(2, len(studies))
     rows = -(-len(studies) // columns)
     titles = [
-        f"radius {study.radius:.3g}, n = {study.n}: median residual {study.residual:.2%} of range" for study in studies
+        f"radius {study.radius:.3g}, n = {study.n}: median residual {percent(study.residual, 2)} of range"
+        for study in studies
     ]
     figure = make_subplots(rows, columns, subplot_titles=titles, horizontal_spacing=0.12, vertical_spacing=0.36 / rows)
     for place, study in enumerate(studies):

@@ -17,6 +17,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from headspan.errors import ArgumentError, HeadspanError, UnknownTokens, UnsupportedModel
+from headspan.finding import percent
 from headspan.runtime.boundary import MOST_CHARACTERS
 from headspan.runtime.model import RunnableModel
 
@@ -116,8 +117,8 @@ def warn_of_unknown(model: RunnableModel, ids: Sequence[int]) -> None:
     share = unknown_share(model, ids)
     if share > MOST_UNKNOWN:
         warnings.warn(
-            f"{share:.0%} of the prompt's tokens are unknown to the tokenizer of '{model.checkpoint.source}'; give "
-            "text of the kind that the model was trained on, or token ids with --tokens",
+            f"{percent(share)} of the prompt's tokens are unknown to the tokenizer of '{model.checkpoint.source}'; "
+            "give text of the kind that the model was trained on, or token ids with --tokens",
             UnknownTokens,
             stacklevel=4,
         )

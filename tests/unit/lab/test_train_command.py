@@ -49,7 +49,7 @@ def test_json_says_how_good_when_and_where(tmp_path: Path) -> None:
 
 def test_several_seeds_print_a_table_and_a_success_rate(tmp_path: Path) -> None:
     text = run("copying", "-o", tmp_path / "runs", "--preset", "smoke", "--steps", 4, "--seeds", "0..1", *TINY)
-    assert "Learned (OOD accuracy above 0.9): 0% of 2 seeds" in text
+    assert "Learned (OOD accuracy above 0.9): 0 % of 2 seeds" in text
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"seed-0", "seed-1"}
 
 

@@ -144,7 +144,7 @@ def test_positions_and_tokens_are_shown_on_a_model_with_both_tables(minilm: Path
     found = {one.name: one.show(at_hand) for one in exhibits_of("002").listed if one.name != "Question: why sparse?"}
     assert {one.outcome for one in found.values()} <= {"holds", "holds in part", "does not hold"}
     assert found["Capture of token directions"].outcome == "holds"
-    assert "without mean rows 10% (expected 8%)" in found["Capture of token directions"].number
+    assert "without mean rows 10 % (expected 8 %)" in found["Capture of token directions"].number
 
 
 def test_a_model_that_only_reads_is_asked_for_its_maps_and_not_for_clues(minilm: Path) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 
 from headspan.errors import ArgumentError
+from headspan.finding import percent
 from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown
 from headspan.lenses.model import Model
 from headspan.result import Result
@@ -91,8 +92,9 @@ def sampled(at_hand: AtHand) -> Shown:
     data = result.dataset()
     own, random = (neighbor_shares(data[name]) for name in ("sample_tsne", "sample_tsne_null"))
     number = (
-        f"Nearest neighbors are of the same row space for {own[0]:.0%} of directions (random spaces {random[0]:.0%}), "
-        f"and of the same null space for {own[1]:.0%} (random spaces {random[1]:.0%}; half by guessing)."
+        f"Nearest neighbors are of the same row space for {percent(own[0])} of directions (random spaces "
+        f"{percent(random[0])}), "
+        f"and of the same null space for {percent(own[1])} (random spaces {percent(random[1])}; half by guessing)."
     )
     seen = own[0] > 0.8 and own[1] < 0.8
     same = all(abs(a - b) <= CLOSE for a, b in zip(own, random, strict=True))

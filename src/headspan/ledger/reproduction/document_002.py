@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 import xarray as xr
 
 from headspan.errors import UnsupportedModel
+from headspan.finding import percent
 from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown, graded
 from headspan.lenses.model import Model
 from headspan.result import Result
@@ -88,8 +89,8 @@ def capture(at_hand: AtHand) -> Shown:
     sure = "p < 1e-300" if p < 1e-300 else f"p = {p:.1g}"
     number = (
         f"The last tenth of the token directions has {ratio[-1]:.1f} times the expected mass ({sure}), another at most "
-        f"{ratio[:-1].max():.2f}. Capture of the first token direction: {first[0]:.0%}, without mean rows "
-        f"{first[1]:.0%} (expected {float(data['capture_null']):.0%})."
+        f"{ratio[:-1].max():.2f}. Capture of the first token direction: {percent(first[0])}, without mean rows "
+        f"{percent(first[1])} (expected {percent(float(data['capture_null']))})."
     )
     outcome: Outcome = "does not hold" if ratio[-1] <= 4 else "holds" if ratio[:-1].max() < 1 else "holds in part"
     return Shown(outcome, number, model.source, _pick(result, "Capture"))
@@ -181,7 +182,8 @@ def vectors(at_hand: AtHand) -> Shown:
     count, random = (data[f"sparsity_coordinates_90{end}"].values[:5] for end in ("", "_null"))
     wave, noise = (data[f"wave_r2{end}"].values[:5] if "wave_r2" in data else np.zeros(1) for end in ("", "_null"))
     number = (
-        f"A sinusoid explains {np.nanmin(wave):.0%} to {np.nanmax(wave):.0%} of each (noise {np.nanmean(noise):.1%}); "
+        f"A sinusoid explains {percent(np.nanmin(wave))} to {percent(np.nanmax(wave))} of each (noise "
+        f"{percent(np.nanmean(noise), 1)}); "
         f"90 % of each lies on {np.nanmin(count):.0f} to {np.nanmax(count):.0f} coordinates (a random direction: "
         f"{np.nanmean(random):.0f})."
     )

@@ -17,6 +17,7 @@ import xarray as xr
 from headspan.distributions import path_study
 from headspan.distributions.bigram_fit import bigram_fit
 from headspan.errors import ArgumentError
+from headspan.finding import percent
 from headspan.ledger.figures import divergence_along_paths
 from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown, drawing, language, reads
 from headspan.lenses.intervene.schema import AVERAGED, UNMODIFIED
@@ -155,7 +156,8 @@ def great_circles(at_hand: AtHand) -> Shown:
     one = studies[1]
     gap = float((one.mean - one.law).abs().max() / one.law.abs().max())
     number = (
-        f"At radius 1 the average is {gap:.2%} off the law at most, a single pair {one.residual:.2%} off its cosine."
+        f"At radius 1 the average is {percent(gap, 2)} off the law at most, a single pair "
+        f"{percent(one.residual, 2)} off its cosine."
     )
     outcome: Outcome = "does not hold" if gap > 0.01 else "holds" if one.residual <= 0.01 else "holds in part"
     return Shown(outcome, number, figures={"KL along great circles": divergence_along_paths(studies)})
@@ -246,7 +248,8 @@ def _within(at_hand: AtHand, names: tuple[str, ...], **options: Any) -> Shown:
     clear, other = (_share_above(one) for one in (data, twin))
     own, rest, uniform = (float(data[name].mean()) for name in ("own_word", "other_word", "own_word_null"))
     number = (
-        f"{clear:.0%} of heads attend more within shots than within moved ones (q < 0.05; untrained twin {other:.0%}): "
+        f"{percent(clear)} of heads attend more within shots than within moved ones (q < 0.05; untrained twin "
+        f"{percent(other)}): "
         f"mean {float(data['within'].mean()):.2f}, moved {float(data['within_null'].mean()):.2f}, across "
         f"{float(data['across'].mean()):.2f}. From clues to their word {own:.3f}, to each other word {rest:.3f} "
         f"(uniform {uniform:.3f})."
@@ -285,8 +288,8 @@ def cosines(at_hand: AtHand) -> Shown:
     known = np.isfinite(rho)
     within, clear = np.mean(np.abs(rho[known]) < 0.3), np.mean(q_values(p[known]) < 0.05)
     number = (
-        f"Mean rank correlation {np.nanmean(rho):+.3f} (untrained twin {np.nanmean(twin):+.3f}), {within:.0%} of heads "
-        f"within 0.3; {clear:.0%} of heads have q < 0.05."
+        f"Mean rank correlation {np.nanmean(rho):+.3f} (untrained twin {np.nanmean(twin):+.3f}), {percent(within)} of "
+        f"heads within 0.3; {percent(clear)} of heads have q < 0.05."
     )
     near = abs(float(np.nanmean(rho))) < 0.1
     outcome: Outcome = "holds" if near and within >= 0.9 else "holds in part" if near else "does not hold"
@@ -424,7 +427,7 @@ def learned_spectra(at_hand: AtHand) -> Shown:
         kind: float((node["singular_value"].isel(rank=0) > node["edge_init"]).mean()) for kind, node in nodes.items()
     }
     facts = [energy["W_Q"] < 0.5, energy["W_K"] < 0.5, 0.5 < energy["W_V"] < 2, min(grown["W_Q"], grown["W_K"]) > 0.5]
-    told = ", ".join(f"{kind} {energy[kind]:.2f} ({grown[kind]:.0%} of layers above the edge)" for kind in nodes)
+    told = ", ".join(f"{kind} {energy[kind]:.2f} ({percent(grown[kind])} of layers above the edge)" for kind in nodes)
     outcome: Outcome = "holds" if all(facts) else "holds in part" if any(facts) else "does not hold"
     number = f"Energy over that at initialization ({result.attrs['init']}): {told}."
     names = ("Squared singular values of all layers", "Spectra by layer")
@@ -446,8 +449,8 @@ def alignment(at_hand: AtHand) -> Shown:
     heads = result.dataset("alignment")["trace_z"].sel(null="factors").values
     near = float(np.mean(np.abs(z) < 2))
     number = (
-        f"{near:.0%} of layers have |z| < 2 (95 % expected), from {np.nanmin(z):+.1f} to {np.nanmax(z):+.1f}; "
-        f"{np.mean(np.abs(heads[np.isfinite(heads)]) < 2):.0%} of heads."
+        f"{percent(near)} of layers have |z| < 2 (95 % expected), from {np.nanmin(z):+.1f} to {np.nanmax(z):+.1f}; "
+        f"{percent(np.mean(np.abs(heads[np.isfinite(heads)]) < 2))} of heads."
     )
     drawn = {name: result.figures[name] for name in ("Base alignment", "Symmetric part of W_QK")}
     return Shown("holds" if near >= 0.5 else "does not hold", number, model.source, drawn)

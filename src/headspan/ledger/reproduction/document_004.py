@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from headspan.errors import UnsupportedModel
+from headspan.finding import percent
 from headspan.lab.experiment_figures import channel_curves
 from headspan.ledger.lab_numbers import TENTH_TO_NINE_TENTHS
 from headspan.ledger.reproduction.exhibit import AtHand, Exhibits, Outcome, Shown, graded
@@ -89,7 +90,7 @@ def sharp_transition(at_hand: AtHand) -> Shown:
     number = f"OOD accuracy {numbers['ood_accuracy']:.2f} (before training {guess:.2f})"
     if numbers["transition_step"] == numbers["transition_step"]:
         number += (
-            f"; transition at step {numbers['transition_step']:.0f}, its rise takes {numbers['rise_share']:.0%} "
+            f"; transition at step {numbers['transition_step']:.0f}, its rise takes {percent(numbers['rise_share'])} "
             "of the time before it"
         )
     outcome: Outcome = "holds" if learned and sharp else "holds in part" if learned else "does not hold"
@@ -141,8 +142,8 @@ def without_tokens(at_hand: AtHand) -> Shown:
     run = lab_run(at_hand)
     node, numbers = run.node("offset"), run.numbers
     number = (
-        f"Offsets explain {numbers['offset_share']:.0%} of the variance of its logits (expected "
-        f"{float(node['share_null']):.2%}); with tokens shuffled {numbers['shuffled_share']:.0%} of its "
+        f"Offsets explain {percent(numbers['offset_share'])} of the variance of its logits (expected "
+        f"{percent(float(node['share_null']), 2)}); with tokens shuffled {percent(numbers['shuffled_share'])} of its "
         "previous-token score is left."
     )
     offset, kept = numbers["offset_share"] >= 0.5, numbers["shuffled_share"] >= 0.8

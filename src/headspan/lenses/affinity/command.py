@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headspan.command import Answer, Command, Facts, Option, Rows, p_text
+from headspan.finding import percent
 from headspan.lenses.affinity.schema import KERNEL, LONG_NAMES, TWO_WAY
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _made(result: Result) -> Iterator[str]:
         short = "" if certified >= made["top"] else f" of {made['top']} asked for; the rest are too alike"
         yield (
             f"{pairing}: {int(node['verified']):,} pairs verified; the top {certified} are exact with confidence "
-            f"{made['confidence']:.0%}{short} (sketch of {made['sketch_width']})."
+            f"{percent(made['confidence'])}{short} (sketch of {made['sketch_width']})."
         )
 
 

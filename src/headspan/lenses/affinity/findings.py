@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from headspan.finding import Finding
+from headspan.finding import Finding, percent
 from headspan.lenses.affinity.schema import HAAR, KERNEL, PAPER, REVERSE, SIGNIFICANT, STRONG, TWO_WAY
 from headspan.lenses.affinity.wiring import (
     composing_pairings,
@@ -120,7 +120,7 @@ def _certified(result: Result, pairings: list[str]) -> Finding:
     return Finding(
         lens="affinity",
         statement=f"The {least} strongest pairs of every pairing are exact with confidence "
-        f"{result.attrs['confidence']:.0%}: {verified:,} of {n_pairs:,} pairs were computed, the others estimated."
+        f"{percent(result.attrs['confidence'])}: {verified:,} of {n_pairs:,} pairs were computed, the others estimated."
         f"{short}",
         value=float(least),
         evidence=f"Sketches of {result.attrs['sketch_width']} numbers a direction; union bound over the top pairs.",
@@ -178,7 +178,7 @@ def _significant(result: Result, pairing: str) -> Finding:
     if standing == 0:
         statement = f"None of {what} is known to {more} (q < {SIGNIFICANT})."
     else:
-        statement = f"{standing:,} of {what} ({standing / len(table):.1%}) {more} (q < {SIGNIFICANT})"
+        statement = f"{standing:,} of {what} ({percent(standing / len(table), 1)}) {more} (q < {SIGNIFICANT})"
         backward = float(node[f"{KERNEL}_n_significant_reverse"])
         statement += (
             "." if null != TWO_WAY else f", {strong:,} of them strongly; {backward:,.0f} pairs in reverse order do."
@@ -189,7 +189,7 @@ def _significant(result: Result, pairing: str) -> Finding:
         statement=statement,
         value=float(standing),
         evidence=f"Benjamini-Hochberg within the pairing, {null} null; strong: mirror FDR at most {STRONG}. "
-        f"{haar:.0%} exceed random subspaces (haar), which means little: trained weights are anisotropic. "
+        f"{percent(haar)} exceed random subspaces (haar), which means little: trained weights are anisotropic. "
         f"{_reason(result)}".strip(),
         figure=DISTRIBUTIONS,
         weight=0.5 if standing else 0.2,

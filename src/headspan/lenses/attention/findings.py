@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
-from headspan.finding import Finding
+from headspan.finding import Finding, percent
 from headspan.lenses.attention.schema import MOVED
 from headspan.result import Result
 
@@ -80,8 +80,9 @@ def _sinks(data: xr.Dataset) -> Iterator[Finding]:
     text = str(data["token_text"].values[position])
     yield Finding(
         LENS,
-        f"{int(heavy.sum())} of {mass.size} heads {verb} a single position more than {SINK:.0%} of their attention, "
-        f"{int(counts.max())} of them position {position} ({text!r}); uniform attention would give {uniform:.0%}.",
+        f"{int(heavy.sum())} of {mass.size} heads {verb} a single position more than {percent(SINK)} of their "
+        "attention, "
+        f"{int(counts.max())} of them position {position} ({text!r}); uniform attention would give {percent(uniform)}.",
         value=float(mass.max()),
         expected=uniform,
         evidence=f"Largest share: {_largest(mass)}. {UNIFORM} {ONE_PROMPT}",
@@ -110,8 +111,8 @@ def _writers(data: xr.Dataset) -> Iterator[Finding]:
     share, alike = data["write_share"], float(data["write_share_null"])
     yield Finding(
         LENS,
-        f"{_largest(share)} writes most of its layer: {float(share.max()):.0%} of the norm that the layer's "
-        f"{round(1 / alike)} heads write (all alike: {alike:.0%}).",
+        f"{_largest(share)} writes most of its layer: {percent(float(share.max()))} of the norm that the layer's "
+        f"{round(1 / alike)} heads write (all alike: {percent(alike)}).",
         value=float(share.max()),
         expected=alike,
         evidence="||A (x W_V) W_O|| over the sum over heads, mean over positions. Null: all heads write alike.",
@@ -166,7 +167,7 @@ def _shots(data: xr.Dataset) -> Iterator[Finding]:
     yield Finding(
         LENS,
         f"{above} of {n_heads} heads keep attention within its own shot more than within moved boundaries "
-        f"(p <= {SHOT_LEVEL}): {within:.0%} stays within on average, {moved:.0%} expected under the null.",
+        f"(p <= {SHOT_LEVEL}): {percent(within)} stays within on average, {percent(moved)} expected under the null.",
         value=within,
         expected=moved,
         evidence=f"{SHOT_LEVEL * n_heads:.0f} heads expected under the null. Null: {MOVED}",
@@ -177,8 +178,8 @@ def _shots(data: xr.Dataset) -> Iterator[Finding]:
     own, other = float(best["own_word"]), float(best["other_word"])
     yield Finding(
         LENS,
-        f"{best['head'].item()} attends most from clues to their own word: {own:.1%} of its attention, {other:.1%} to "
-        "each earlier word.",
+        f"{best['head'].item()} attends most from clues to their own word: {percent(own, 1)} of its attention, "
+        f"{percent(other, 1)} to each earlier word.",
         value=own,
         expected=float(best["own_word_null"]),
         evidence=f"The largest of {n_heads} heads. {UNIFORM}",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headspan.command import Command, Facts, Option, Rows, p_text
+from headspan.finding import percent
 from headspan.lenses.channels.schema import SCORES, top_nodes
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("coupling_null", "expected ({})", "{:.4f}".format),
     ("coupling_z", "z", "{:.1f}".format),
     ("coupling_q", "q", p_text),
-    ("share", "share", "{:.0%}".format),
+    ("share", "share", percent),
     ("carrying", "90 % in", "{:.0f}".format),
 )
 """Of a channel: variable, heading with the null's name, format."""

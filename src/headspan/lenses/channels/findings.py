@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 import xarray as xr
 
-from headspan.finding import Finding, significance
+from headspan.finding import Finding, percent, significance
 from headspan.lenses.channels.schema import ELHAGE, LEADING, NOTHING, RANDOM_READ, RANDOM_SENT, SHARED, WHOLE, top_nodes
 from headspan.result import Result
 
@@ -102,7 +102,7 @@ def _pair(result: Result) -> Iterator[Finding]:
         yield Finding(
             LENS,
             f"{src} → {dst}, {COMPOSITION[pairing]}: the leading channel has strength {strength:.2f} (expected "
-            f"{expected:.2f}, {significance('p', p)}) and {float(best['share']):.0%} of the energy; "
+            f"{expected:.2f}, {significance('p', p)}) and {percent(float(best['share']))} of the energy; "
             f"{float(best['carrying']):.0f} channels carry 90 %.{_signed(best, pairing)}",
             value=strength,
             expected=expected,

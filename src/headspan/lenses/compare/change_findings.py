@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from headspan.finding import Finding, significance
+from headspan.finding import Finding, percent, significance
 from headspan.lenses.compare.parts import COMPOSITION, edge_changes, wiring_pairings
 from headspan.lenses.compare.schema import SHARES, SHUTTLEWORTH
 from headspan.result import Result
@@ -67,7 +67,7 @@ def _intruders(result: Result) -> Iterator[Finding]:
         q=float(first["similarity_q"]),
         evidence=f"The ten leading singular directions of every whole matrix, on the side of the stream; {len(new)} "
         f"are new, {expected:.1f} expected of a random change. Direction {int(first['direction']) + 1} holds "
-        f"{first['direction_share']:.1%} of the squared norm.",
+        f"{percent(first['direction_share'], 1)} of the squared norm.",
         reference=SHUTTLEWORTH,
         weight=0.75 if len(certain) else 0.15,
         figure="Leading directions after, against all before",
@@ -112,7 +112,8 @@ def _order(result: Result, pairing: str, share: str) -> Iterator[Finding]:
     yield Finding(
         LENS,
         f"{COMPOSITION.get(pairing, pairing)}: changes of {what} weights lie in {where} {more} than in the same spaces "
-        f"in reverse order ({mean:.1%} of their energy, {reverse:.1%} in reverse; {significance('p', p)}).",
+        f"in reverse order ({percent(mean, 1)} of their energy, {percent(reverse, 1)} in reverse; "
+        f"{significance('p', p)}).",
         value=mean,
         expected=reverse,
         p=p,
@@ -133,8 +134,8 @@ def _strongest_share(result: Result, share: str) -> Iterator[Finding]:
     role, verb = (row["pairing"][1], "writes") if share == "read_share" else (row["pairing"][0], "reads")
     yield Finding(
         LENS,
-        f"The change of W_{role} of {changed} lies most in what {space} {verb}: {row[share]:.0%} of its energy "
-        f"(expected {row[f'{share}_null']:.0%}); {len(certain)} of {int(rows[share].notna().sum())} pairs are "
+        f"The change of W_{role} of {changed} lies most in what {space} {verb}: {percent(row[share])} of its energy "
+        f"(expected {percent(row[f'{share}_null'])}); {len(certain)} of {int(rows[share].notna().sum())} pairs are "
         "significant.",
         value=float(row[share]),
         expected=float(row[f"{share}_null"]),
@@ -157,7 +158,8 @@ def _tokens(result: Result) -> Iterator[Finding]:
     verb = READS.get(row["matrix"], "reads")
     yield Finding(
         LENS,
-        f"The change of {_matrix(row)} {verb} tokens: {row['highest']} against {row['lowest']} ({row['share']:.0%} of "
+        f"The change of {_matrix(row)} {verb} tokens: {row['highest']} against {row['lowest']} "
+        f"({percent(row['share'])} of "
         f"the change; {len(certain)} of {int(rows['top_mass'].notna().sum())} directions are concentrated).",
         value=float(row["top_mass"]),
         expected=float(row["top_mass_null"]) if "top_mass_null" in row else None,
@@ -203,7 +205,8 @@ def behavior_findings(result: Result) -> Iterator[Finding]:
     moved, null, p = (float(node[f"state_change{part}"]) for part in ("", "_null", "_p"))
     yield Finding(
         LENS,
-        f"Final states change by {moved:.2%} of their length; a random change of the same size gives {null:.2%}.",
+        f"Final states change by {percent(moved, 2)} of their length; a random change of the same size gives "
+        f"{percent(null, 2)}.",
         value=moved,
         expected=null,
         p=None if p != p else p,

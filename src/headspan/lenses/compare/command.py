@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headspan.command import COMPARE, Command, Facts, Option, Printed, Rows
+from headspan.command import COMPARE, Command, Facts, Form, Option, Printed, Rows
+from headspan.finding import percent
 
 if TYPE_CHECKING:
     from headspan.result import Result
@@ -29,7 +30,7 @@ COMMAND = Command(
     },
 )
 PAGE = "headspan.explorer.compare_page:write_compare_page"
-COLUMNS = {
+COLUMNS: dict[str, tuple[str, Form]] = {
     "label": ("head", "{}"),
     "role": ("role", "{}"),
     "grassmann": ("moved", "{:.3f}"),
@@ -39,7 +40,7 @@ COLUMNS = {
     "grassmann_unrelated": ("unrelated", "{:.2f}"),
     "largest_angle": ("largest angle", "{:.1f}°"),
     "relative_change": ("|dW|/|W|", "{:.3g}"),
-    "outside_share": ("outside", "{:.0%}"),
+    "outside_share": ("outside", percent),
 }
 
 

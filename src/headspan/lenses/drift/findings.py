@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from headspan.finding import Finding
+from headspan.finding import Finding, percent
 from headspan.lenses.drift.schema import SPACES, STEWART
 from headspan.result import Result
 
@@ -126,10 +126,11 @@ def _outside(changed: pd.DataFrame, null: str) -> Iterator[Finding]:
     certain = int(departs.sum())
     statement = (
         f"Of {len(known)} changes, {len(inside)} stay inside the old subspaces more than random changes would, "
-        f"{certain - len(inside)} less; on average {share:.1%} of a change lies outside (expected {expected:.1%})."
+        f"{certain - len(inside)} less; on average {percent(share, 1)} of a change lies outside (expected "
+        f"{percent(expected, 1)})."
         if certain
-        else f"Changes point out of the old subspaces as random ones do: {share:.1%} of a change lies outside "
-        f"(expected {expected:.1%})."
+        else f"Changes point out of the old subspaces as random ones do: {percent(share, 1)} of a change lies outside "
+        f"(expected {percent(expected, 1)})."
     )
     yield Finding(
         LENS,
@@ -152,13 +153,13 @@ def _growth(changed: pd.DataFrame, null: str) -> Iterator[Finding]:
     yield Finding(
         LENS,
         f"{len(shrank)} of {len(changed)} changed head matrices shrank along themselves significantly, "
-        f"{len(certain) - len(shrank)} grew (q < {LEVEL:g}); the mean of all is {changed['growth'].mean():+.2%} "
-        "(expected 0).",
+        f"{len(certain) - len(shrank)} grew (q < {LEVEL:g}); the mean of all is "
+        f"{percent(changed['growth'].mean(), 2, signed=True)} (expected 0).",
         value=float(changed["growth"].mean()),
         expected=0.0,
         p=_known(first["growth_p"]),
         q=_known(first["growth_q"]),
-        evidence=f"<W' - W, W> / |W|^2. Most certain: {_named(first)}, {first['growth']:+.2%}, "
+        evidence=f"<W' - W, W> / |W|^2. Most certain: {_named(first)}, {percent(first['growth'], 2, signed=True)}, "
         f"z = {first['growth_z']:.1f}. {null}",
         weight=0.55,
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from headspan.command import Command, Option, Rows, p_text
+from headspan.finding import percent
 from headspan.lenses.positions.schema import TABLE_NAMES
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def show(result: Result) -> Iterator[Rows | str]:
 def _table_row(record: dict[Any, Any]) -> list[str]:
     ranks = [f"{record[name]:g} ({record[f'{name}_null']:g})" for name in ("rank_90", "rank_99")]
     stored = record["centering"] == "stored"
-    mean = f"{record['mean_share']:.1%} ({record['mean_share_null']:.1%})" if stored else "removed"
+    mean = f"{percent(record['mean_share'], 1)} ({percent(record['mean_share_null'], 1)})" if stored else "removed"
     return [TABLE_NAMES[record["table"]], record["centering"], str(record["rows"]), mean, *ranks]
 
 
@@ -92,9 +93,9 @@ def _gains(data: xr.Dataset) -> Rows:
 def _logits(data: xr.Dataset) -> Rows:
     first = data.isel(head=data["head_layer"].values == 0)
     short = [str(term).replace("token", "tok").replace("position", "pos") for term in data["term"].values]
-    rows = [["expected", *(f"{share:.0%}" for share in data["logit_share_null"].values), ""]]
+    rows = [["expected", *(percent(share) for share in data["logit_share_null"].values), ""]]
     for label, shares, sd in zip(
         first["head"].values, first["logit_share"].values, first["logit_sd"].values, strict=True
     ):
-        rows.append([str(label), *(f"{share:.0%}" for share in shares), f"{sd:.2f}"])
+        rows.append([str(label), *(percent(share) for share in shares), f"{sd:.2f}"])
     return Rows("Logits of layer 0: share of their variance within a query", ["head", *short, "sd"], rows)

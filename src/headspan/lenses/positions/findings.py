@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from headspan.dims import LAYER
-from headspan.finding import Finding, significance
+from headspan.finding import Finding, percent, significance
 from headspan.lenses.positions.schema import SOURCE, table_width
 from headspan.result import Result
 
@@ -91,7 +91,7 @@ def _ranks(data: xr.Dataset) -> Iterator[Finding]:
         yield Finding(
             LENS,
             f"{value:g} of {table_width(data)} directions hold 90 % of the {TABLES[str(name)]} table's energy "
-            f"(random table: {expected:g}); its mean row holds {float(here['mean_share']):.1%}.",
+            f"(random table: {expected:g}); its mean row holds {percent(float(here['mean_share']), 1)}.",
             value=value,
             expected=expected,
             evidence=f"Participation ratio {float(here['participation_ratio']):.1f}. "
@@ -134,7 +134,7 @@ def _coordinates(data: xr.Dataset) -> Iterator[Finding]:
     yield Finding(
         LENS,
         f"Token embeddings {'avoid' if avoid else 'do not avoid'} the {int(here['coordinate_count'])} coordinates that "
-        f"position directions use: {energy:.1%} of their energy is there (expected {expected:.1%}, "
+        f"position directions use: {percent(energy, 1)} of their energy is there (expected {percent(expected, 1)}, "
         f"{significance('p', p)}).",
         value=energy,
         expected=expected,
@@ -177,14 +177,14 @@ def _waves(data: xr.Dataset) -> Iterator[Finding]:
     p = float(np.nanmax(here["wave_r2_p"].values[:LEADING]))
     yield Finding(
         LENS,
-        f"One sinusoid over positions explains {np.nanmin(r2):.0%} to {np.nanmax(r2):.0%} of the first {len(r2)} "
-        f"position directions (white noise: {expected:.0%}, {significance('p', p)}); the best fit has "
+        f"One sinusoid over positions explains {percent(np.nanmin(r2))} to {percent(np.nanmax(r2))} of the first "
+        f"{len(r2)} position directions (white noise: {percent(expected)}, {significance('p', p)}); the best fit has "
         f"{frequency[best]:g} cycles per context.",
         value=float(np.nanmedian(r2)),
         expected=expected,
         p=_defined(p),
         evidence=(
-            f"Median R^2 of the first {len(r2)}, and their largest p. {float(here['offset_share']):.0%} of the "
+            f"Median R^2 of the first {len(r2)}, and their largest p. {percent(float(here['offset_share']))} of the "
             "products of different positions depends on their offset alone. "
             "Null: white noise searched over the same frequencies."
         ),
@@ -227,7 +227,7 @@ def _layers(data: xr.Dataset) -> Iterator[Finding]:
 
 def _percent(share: float, error: float) -> str:
     """A share with its standard error, where that is known."""
-    return f"{share:.0%}" if np.isnan(error) else f"{100 * share:.0f} ± {100 * error:.1f} %"
+    return percent(share) if np.isnan(error) else f"{100 * share:.0f} ± {100 * error:.1f} %"
 
 
 def _logits(data: xr.Dataset) -> Iterator[Finding]:
@@ -246,7 +246,7 @@ def _logits(data: xr.Dataset) -> Iterator[Finding]:
     yield Finding(
         LENS,
         f"In layer 0, {over_half} of {len(share)} heads attend mainly by position: position-position terms make most "
-        f"of the variance of their logits. The largest shares are {named} (expected {expected:.0%}).",
+        f"of the variance of their logits. The largest shares are {named} (expected {percent(expected)}).",
         value=float(share[order[0]]),
         expected=expected,
         evidence=(
@@ -271,8 +271,8 @@ def _rows(data: xr.Dataset) -> Iterator[Finding]:
     yield Finding(
         LENS,
         f"Token embeddings are {'not uniformly spread' if uneven else 'spread like random vectors'}: mean cosine "
-        f"{mean:.3f} (isotropic: 0), standard deviation {sd:.3f} ({expected:.3f}); norms vary by {norms:.0%} "
-        f"({norms_null:.1%}).",
+        f"{mean:.3f} (isotropic: 0), standard deviation {sd:.3f} ({expected:.3f}); norms vary by {percent(norms)} "
+        f"({percent(norms_null, 1)}).",
         value=sd,
         expected=expected,
         evidence="All pairs of rows. Null: independent normal rows, in brackets.",

@@ -8,6 +8,7 @@ import xarray as xr
 from plotly.subplots import make_subplots
 
 from headspan.dims import LAYER, HeadLabel
+from headspan.finding import percent
 from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, LINE, SEQUENTIAL, around_chance, styled
 
@@ -143,7 +144,10 @@ def _pair_title(grid: xr.Dataset, name: str, of: str) -> str:
 def head_maps(grid: xr.Dataset) -> go.Figure:
     """All heads as points, by classical scaling and by t-SNE, colored by layer."""
     shares = grid["mds_share"].values
-    titles = (f"Classical scaling ({shares[0]:.1%} and {shares[1]:.1%} of the spread)", "t-SNE (neighbors only)")
+    titles = (
+        f"Classical scaling ({percent(shares[0], 1)} and {percent(shares[1], 1)} of the spread)",
+        "t-SNE (neighbors only)",
+    )
     figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.05)
     layers = np.repeat(grid[LAYER].values, grid.sizes["head"])
     labels = [str(HeadLabel(int(layer), int(head))) for layer in grid[LAYER].values for head in grid["head"].values]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headspan.finding import Finding
+from headspan.finding import Finding, percent
 from headspan.lenses.spectra.kinds import MLP, PRODUCTS, TABLES, WHOLE
 from headspan.result import Result
 
@@ -99,8 +99,8 @@ def _symmetry(node: xr.Dataset) -> Iterator[Finding]:
     beyond = int((share > null + 3 * sd).sum()), int((share < null - 3 * sd).sum())
     yield Finding(
         LENS,
-        f"The symmetric part holds {share.mean():.1%} of the squared norm of W_QK on average (expected {null:.1%}): "
-        f"more than expected in {beyond[0]} of {len(share)} heads, less in {beyond[1] or 'none'}.",
+        f"The symmetric part holds {percent(share.mean(), 1)} of the squared norm of W_QK on average (expected "
+        f"{percent(null, 1)}): more than expected in {beyond[0]} of {len(share)} heads, less in {beyond[1] or 'none'}.",
         value=float(share.mean()),
         expected=null,
         evidence=f"More than 3 standard deviations ({sd:.2g}) from the mean. Null: W_QK keeps its singular values.",

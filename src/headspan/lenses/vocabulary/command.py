@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headspan.command import Command, Option, Rows, p_text
+from headspan.command import Command, Form, Option, Rows, p_text
+from headspan.finding import percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,12 +31,12 @@ COMMAND = Command(
     },
     python_only=frozenset({"tokenizer"}),
 )
-MATRIX = {
+MATRIX: dict[str, tuple[str, Form]] = {
     "place": ("", "{}"),
     "side": ("side", "{}"),
-    "energy": ("energy", "{:.1%}"),
-    "top_mass": ("top 10", "{:.1%}"),
-    "top_mass_null": ("expected", "{:.1%}"),
+    "energy": ("energy", partial(percent, digits=1)),
+    "top_mass": ("top 10", partial(percent, digits=1)),
+    "top_mass_null": ("expected", partial(percent, digits=1)),
     "q": ("q", "{}"),
     "tokens_high": ("highest", "{}"),
     "tokens_low": ("lowest", "{}"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from headspan.finding import Finding
+from headspan.finding import Finding, percent
 from headspan.result import Result
 
 LENS = "vocabulary"
@@ -45,7 +45,7 @@ def findings(result: Result) -> Iterator[Finding]:
 def _directions(matrix: str, rows: pd.DataFrame) -> Iterator[Finding]:
     """How many directions read as tokens, and the clearest."""
     found = rows[rows["top_mass_q"] < LEVEL]
-    total, name = len(rows), NAMES[matrix]
+    total, name, rest = len(rows), NAMES[matrix], len(rows) - len(found)
     if found.empty:
         yield Finding(
             LENS,
@@ -59,9 +59,9 @@ def _directions(matrix: str, rows: pd.DataFrame) -> Iterator[Finding]:
         return
     yield Finding(
         LENS,
-        f"{len(found):,} of {total:,} leading directions of {name} ({len(found) / total:.0%}) read as tokens: their "
-        f"token scores are more concentrated than along random directions (q < {LEVEL:g}). The other "
-        f"{total - len(found):,} do not read as anything.",
+        f"{len(found):,} of {total:,} leading directions of {name} ({percent(len(found) / total)}) read as tokens: "
+        f"their token scores are more concentrated than along random directions (q < {LEVEL:g})"
+        f"{'.' if not rest else f'; {rest:,} does not.' if rest == 1 else f'; {rest:,} do not.'}",
         value=float(len(found)),
         expected=0.0,
         q=float(found["top_mass_q"].min()),
@@ -86,8 +86,8 @@ def _clearest(rows: pd.DataFrame, found: pd.DataFrame) -> Finding:
         text += f" ({other['side']} side: {_words(other['tokens_high'])})"
     return Finding(
         LENS,
-        f"{text}. The ten strongest tokens hold {best['top_mass']:.1%} of the squared scores (expected "
-        f"{best['top_mass_null']:.1%}).",
+        f"{text}. The ten strongest tokens hold {percent(best['top_mass'], 1)} of the squared scores (expected "
+        f"{percent(best['top_mass_null'], 1)}).",
         value=float(best["top_mass"]),
         expected=float(best["top_mass_null"]),
         p=float(best["top_mass_p"]),
@@ -141,8 +141,9 @@ def _relations(result: Result) -> Iterator[Finding]:
         yield Finding(
             LENS,
             f'{len(found)} of {len(own)} heads hold the relation "{relation}" in W_OV, {best["head"]} most: it gives '
-            f"{best['hits']:.0%} of {best['pairs']:.0f} left words their partner first (expected "
-            f"{best['hits_null']:.0%}; the token tables without a head {best['tables_hits']:.0%}). {_beyond(own)}",
+            f"{percent(best['hits'])} of {best['pairs']:.0f} left words their partner first (expected "
+            f"{percent(best['hits_null'])}; the token tables without a head {percent(best['tables_hits'])}). "
+            f"{_beyond(own)}",
             value=float(best["relation_score_z"]),
             expected=0.0,
             p=float(best["relation_score_p"]),

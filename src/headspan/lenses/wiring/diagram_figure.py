@@ -17,6 +17,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from headspan.dims import HeadLabel
+from headspan.finding import percent
 from headspan.lenses.graph import BACKGROUND, IS_STRONG, UNKNOWN
 from headspan.lenses.wiring.graph import edges, ends, relations
 from headspan.lenses.wiring.parts import ENCODER
@@ -205,8 +206,9 @@ def _arrows(canvas: Canvas, group: str, table: pd.DataFrame, off: bool) -> list[
                 meta={name: edge[name] for name in ("relation", "src", "dst", "tier")},
                 legendgroup=group,
                 showlegend=False,
-                hovertemplate=f"<b>{edge['src']} → {edge['dst']}</b><br>share {edge['score']:.1%}, expected "
-                f"{edge['expected']:.1%} ({edge['null']})<br>z = {edge['z']:.1f}, q = {edge['q']:.2g}<extra></extra>",
+                hovertemplate=f"<b>{edge['src']} → {edge['dst']}</b><br>share {percent(edge['score'], 1)}, expected "
+                f"{percent(edge['expected'], 1)} ({edge['null']})<br>z = {edge['z']:.1f}, q = "
+                f"{edge['q']:.2g}<extra></extra>",
             )
         )
     return traces

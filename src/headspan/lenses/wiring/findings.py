@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from headspan.finding import Finding, significance
+from headspan.finding import Finding, percent, significance
 from headspan.lenses.graph import BACKGROUND, IS_STRONG, UNKNOWN
 from headspan.lenses.wiring.graph import NEURON_SIDES, edges, ends, relations
 from headspan.lenses.wiring.parts import ENCODER
@@ -78,9 +78,9 @@ def _standing(src: str, dst: str, tables: Sequence[pd.DataFrame]) -> Finding:
     count = f"{len(out):,} of {len(everyone):,} such edges stand out{strongly}"
     return Finding(
         lens="wiring",
-        statement=f"{_told(best)}, where {best['expected']:.1%} are expected of the heads of its layer and "
-        f"{best['rotation']:.1%} of a random rotation (z = {best['z']:.1f}, {significance('q', float(best['q']))}); "
-        f"{count}.",
+        statement=f"{_told(best)}, where {percent(best['expected'], 1)} are expected of the heads of its layer and "
+        f"{percent(best['rotation'], 1)} of a random rotation (z = {best['z']:.1f}, "
+        f"{significance('q', float(best['q']))}); {count}.",
         value=float(best["score"]),
         expected=float(best["expected"]),
         p=float(best["p"]),
@@ -100,7 +100,7 @@ def _question(src: str, dst: str) -> str:
 def _told(edge: pd.Series) -> str:
     """The strongest edge in words."""
     src, dst = ends(edge["relation"])
-    share = f"{edge['score']:.1%}"
+    share = percent(edge["score"], 1)
     if dst == "logits":
         return f"{edge['src_label']} writes to the logits: {share} of the unembedding's energy lies in what it writes"
     if dst == "MLP":
@@ -128,8 +128,9 @@ def _layers(result: Result, src: str, tables: Sequence[pd.DataFrame]) -> Finding
     mean, expected, layer, role, _ = max(rows, key=lambda row: row[0] / row[1])
     return Finding(
         lens="wiring",
-        statement=f"The {ROLE[role]} heads of layer {layer} read {WHAT[src]} most: on average {mean:.1%} of its energy "
-        f"lies in the space that one of them reads, where {expected:.1%} are expected of a random rotation.",
+        statement=f"The {ROLE[role]} heads of layer {layer} read {WHAT[src]} most: on average {percent(mean, 1)} of "
+        "its energy "
+        f"lies in the space that one of them reads, where {percent(expected, 1)} are expected of a random rotation.",
         value=mean,
         expected=expected,
         evidence=f"Mean over the heads of a layer; most of them exceed a random rotation (q < {SIGNIFICANT}), which "
@@ -200,8 +201,8 @@ def _neurons(result: Result) -> list[Finding]:
             weight, space = (WEIGHT[dst], f"what {head} writes") if side == "dst" else ("output", read)
             statement = (
                 f"{named:,} of {n_neurons:,} neurons {verb} more than the others of their layer (q < {SIGNIFICANT}); "
-                f"{best[f'{side}_label']} is farthest out: {best['score']:.1%} of its {weight} weight lies in {space}, "
-                f"where {best['expected']:.1%} are expected ({significance('q', float(best['q']))})."
+                f"{best[f'{side}_label']} is farthest out: {percent(best['score'], 1)} of its {weight} weight lies in "
+                f"{space}, where {percent(best['expected'], 1)} are expected ({significance('q', float(best['q']))})."
             )
         found.append(
             Finding(
@@ -210,7 +211,8 @@ def _neurons(result: Result) -> list[Finding]:
                 value=float(best["score"]),
                 expected=float(best["expected"]),
                 evidence="Share of a neuron's weight vector inside the head's subspace, compared with the neurons of "
-                f"the same layer; under a random rotation Beta(p/2, (d - p)/2), mean {best['rotation']:.1%}. {FOLD}",
+                f"the same layer; under a random rotation Beta(p/2, (d - p)/2), mean {percent(best['rotation'], 1)}. "
+                f"{FOLD}",
                 figure=NEURONS,
                 weight=0.6 if named else 0.1,
                 p=float(best["p"]) if named else None,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
-from headspan.finding import Finding
+from headspan.finding import Finding, percent
 from headspan.sweeps.course.wiring import NULLS
 
 LENS = "evolution"
@@ -70,8 +70,8 @@ def _change(row: xr.Dataset, size: float, of: str) -> Finding:
     statement = f"{of}{row['words'].values!s} {verb} from {before:.3g} to {after:.3g}{where} ({interval}p = {p:.2g})."
     evidence = (
         f"Mean over layers and heads. A line with a {'kink' if kinked else 'step'} explains "
-        f"{float(row['explained']):.1%} of the curve's variance; p is the share of random walks that it fits as much "
-        "better than gradual curves do."
+        f"{percent(float(row['explained']), 1)} of the curve's variance; p is the share of random walks that it fits "
+        "as much better than gradual curves do."
     )
     return Finding(LENS, statement, value=at, p=p, evidence=evidence, weight=float(0.5 + 0.3 * size))
 

@@ -218,7 +218,7 @@ def test_a_plan_is_printed_and_nothing_computed() -> None:
 def test_a_sketch_is_printed_and_written_like_other_results(tmp_path: Path) -> None:
     model = "synthetic:tiny?seed=1&planted=2"
     text = run("affinity", model, "--sketch", "--top", "2", "--confidence", "0.95", "-o", str(tmp_path / "out.nc"))
-    assert len(re.findall(r"the top 2 are exact with confidence 95%", text)) == 3
+    assert len(re.findall(r"the top 2 are exact with confidence 95 %", text)) == 3
     result = headspan.load(tmp_path / "out.nc")
     assert result.attrs["algorithm"] == "sketch"
     assert result["OQ/top"].projection_kernel.dims == ("pair",)

@@ -176,7 +176,7 @@ def test_results_of_a_sketch_go_wherever_others_go(sketched: Result, tmp_path: P
     again = headspan.load(sketched.save(tmp_path / "sketch.nc"))
     assert again.top(5).equals(sketched.top(5))
     statements = [finding.statement for finding in sketched.findings]
-    assert any("are exact with confidence 99%" in statement for statement in statements)
+    assert any("are exact with confidence 99 %" in statement for statement in statements)
 
 
 def test_findings_say_which_algorithm_ran(sketched: Result, exact: Result) -> None:

@@ -9,6 +9,7 @@ from plotly.subplots import make_subplots
 
 from headspan.dims import LAYER, HeadLabel
 from headspan.finding import percent
+from headspan.lenses.similarity.schema import DISTANCE_NAMES
 from headspan.result import Result
 from headspan.theme import BLUE, CATEGORIES, CHANCE, LINE, SEQUENTIAL, around_chance, styled
 
@@ -39,10 +40,6 @@ def figures(result: Result) -> dict[str, go.Figure]:
     if "sample_tsne" in grid:
         drawn["Sampled directions"] = direction_maps(grid)
     return drawn
-
-
-def _readable(distance: str) -> str:
-    return "-".join(part.capitalize() for part in distance.split("-"))
 
 
 def distance_heatmaps(grid: xr.Dataset) -> go.Figure:
@@ -81,7 +78,8 @@ def distance_heatmaps(grid: xr.Dataset) -> go.Figure:
         axis = "" if place == 0 else str(place + 1)
         figure.layout[f"yaxis{axis}"].update(scaleanchor=f"x{axis}")
     figure.update_layout(coloraxis=_colors_around_null(grid))
-    title = f"{_readable(grid.attrs['distance'])} distance of attention spaces, head against head"
+    name = DISTANCE_NAMES[grid.attrs["distance"]]
+    title = f"{name[0].upper()}{name[1:]} distance of attention spaces, head against head"
     if grid.attrs["n_kv_heads"] < grid.sizes["head"]:
         figure.update_layout(title_subtitle_text="Heads that share a key are near by construction", margin_t=92)
     return styled(figure, title, 90 + 215 * rows)

@@ -10,7 +10,7 @@ import xarray as xr
 
 from headspan.dims import LAYER
 from headspan.finding import Finding, rank_evidence, significance
-from headspan.lenses.similarity.schema import BJORCK
+from headspan.lenses.similarity.schema import BJORCK, DISTANCE_NAMES
 from headspan.result import Result
 
 LENS = "similarity"
@@ -118,7 +118,7 @@ def _two_sided(z: float) -> float | None:
 
 
 def _distance_name(data: xr.Dataset) -> str:
-    return "-".join(part.capitalize() for part in str(data.attrs["distance"]).split("-")) + " distance"
+    return f"{DISTANCE_NAMES[data.attrs['distance']]} distance"
 
 
 def _diversity(data: xr.Dataset) -> Iterator[Finding]:

@@ -8,6 +8,14 @@ from headspan.schema import Schema, Table, Variable, variables
 SPACES = ("sum", "intersection", "qk")
 """What stands for a head when heads are compared."""
 DISTANCES = ("grassmann", "chordal", "projection", "fubini-study", "binet-cauchy", "spectral", "procrustes")
+"""Distances between subspaces (`headspan.subspaces.distances`)."""
+DISTANCE_NAMES = {
+    name: "-".join(part.capitalize() for part in name.split("-"))
+    if name not in ("chordal", "projection", "spectral")
+    else name
+    for name in DISTANCES
+}
+"""As they are written within a sentence: those of people with capitals."""
 COMBINATIONS = ("RQ_RK", "NQ_NK", "RQ_NK", "NQ_RK")
 """Families of principal angles: read spaces R and null spaces N of query and key."""
 FOUR_SPACES = ("R_Q", "R_K", "N_Q", "N_K")

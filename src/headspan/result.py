@@ -71,7 +71,7 @@ class Lens:
     series_options: Mapping[str, Any] = field(default_factory=dict)
     """Options when it follows a series."""
     report_options: Mapping[str, Any] = field(default_factory=dict)
-    """Options on a report's page, where less does for what is shown; its chapter says which."""
+    """Options on a report's page where less arithmetic does for what is shown; its chapter names them."""
     work: str = "measurement:measure"
     """Module and function of the package that do the work. No module may bear the name of the public function."""
 

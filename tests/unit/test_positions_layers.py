@@ -12,6 +12,7 @@ from headspan.heads.embeddings import first_read
 from headspan.lenses.positions.layer_zero import draw_sample, logit_shares
 from headspan.lenses.positions.layers import alignment
 from headspan.lenses.positions.schema import TERMS
+from headspan.lenses.positions.spectra import RankRule, matrix_spectrum
 from tests.families.proof import run
 from tests.families.tiny_models import CASES, by_family
 from tests.unit.positions_models import CONTEXT, D, basis, gpt2, made_of, set_tables, tiny
@@ -301,3 +302,28 @@ def test_cross_attention_is_refused() -> None:
     assert model.skip_reasons("cross")["positions"] == reason
     with pytest.raises(UnsupportedModel, match=reason):
         headspan.positions(model, stack="cross")
+
+
+# Spectra of whole matrices
+
+
+@pytest.mark.parametrize("columns", [24, 60])
+@pytest.mark.parametrize("smallest", [1e-2, 1e-6, 1e-11])
+def test_faint_directions_of_a_matrix_are_as_exact_as_a_decomposition_gives_them(columns: int, smallest: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    U, V = (torch.linalg.qr(torch.randn(n, 24, generator=generator, dtype=torch.float64)).Q for n in (24, columns))
+    values = torch.logspace(0, np.log10(smallest), 24, dtype=torch.float64)
+    W = U * values @ V.mT
+    found = matrix_spectrum(W, RankRule(1e-14), scratch=2**20)
+    rounding = 1e-14 / smallest
+    torch.testing.assert_close(found.values, values, rtol=1e-6 + 10 * rounding, atol=0)
+    # Each direction holds its own energy and no more: a mixture with a larger one would show.
+    torch.testing.assert_close((found.directions.mT @ W).norm(dim=1), values, rtol=1e-6 + 10 * rounding, atol=0)
+    torch.testing.assert_close(found.directions.mT @ found.directions, torch.eye(24).double(), rtol=0, atol=1e-12)
+
+
+def test_a_matrix_of_lower_rank_has_as_many_directions_and_zero_has_none() -> None:
+    W = torch.randn(20, 30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    W[12:] = W[:8]
+    assert matrix_spectrum(W, RankRule(), scratch=2**20).rank == 12
+    assert matrix_spectrum(torch.zeros(20, 30), RankRule(), scratch=2**20).rank == 0

@@ -294,3 +294,32 @@ def test_a_lens_that_takes_too_long_costs_only_its_chapter(tmp_path: Path, monke
 
 def test_attributes_are_written_the_html_way() -> None:
     assert str(element("p", "a<b", class_="x", aria_label='"')) == '<p class="x" aria-label="&quot;">a&lt;b</p>'
+
+
+# What a report computes with other options than the command's
+
+
+OTHERWISE = [each for each in map(lens_of, lenses()) if each.report_options]
+
+
+@pytest.mark.parametrize("lens", OTHERWISE, ids=lambda lens: lens.name)
+def test_options_of_a_report_are_named_in_its_chapter_and_understood_by_the_command(lens: Lens, demo_html: str) -> None:
+    named = [f"--{name} {value}" for name, value in lens.report_options.items()]
+    line = f"headspan {lens.name} {' '.join(named)}"
+    assert line in demo_html
+    options = dict(lens.report_options)
+    opening = {"dtype": options.pop("dtype")} if "dtype" in options else {}
+    assert lens.function("demo", **options, **opening).lens is lens
+
+
+def test_a_report_holds_what_its_options_give() -> None:
+    model = headspan.open("demo")
+    found: list[Result] = []
+    settings = Settings(watch=found.append)
+    reports._stack_parts(model, None, settings, None, lambda title: None)
+    results = {result.lens.name: result for result in found}
+    assert results["similarity"].attrs["distance"] == "chordal"
+    assert results["affinity"].attrs["dtype"] == "float32"
+    own = headspan.affinity(model)["OK"].projection_kernel
+    shown = results["affinity"]["OK"].projection_kernel
+    assert float(abs(own - shown).max()) < 1e-5

@@ -17,7 +17,7 @@ from headspan.errors import MemoryBudgetError
 from headspan.lenses.similarity import schema
 from headspan.lenses.similarity.layers import diversity
 from headspan.statistics import z_score
-from headspan.subspaces import Subspace, orthonormal_basis, principal_angles, random_subspaces
+from headspan.subspaces import Subspace, chordal_distance, orthonormal_basis, principal_angles, random_subspaces
 from headspan.subspaces.distance_tables import (
     DISTANCES,
     cross_distances,
@@ -130,6 +130,21 @@ def test_a_distance_keeps_its_digits_however_small(angle: float, rest: float) ->
         V[column, column], V[2 + column, column] = math.cos(theta), math.sin(theta)
     S = Subspace(torch.stack([U, V]), torch.tensor([2, 2]))
     assert distance_table(S, "grassmann", MEMORY)[0, 1] == pytest.approx(math.hypot(angle, rest), rel=1e-9, abs=1e-14)
+    chord = math.hypot(math.sin(angle), math.sin(rest))
+    assert distance_table(S, "chordal", MEMORY)[0, 1] == pytest.approx(chord, rel=1e-9, abs=1e-14)
+    assert cross_distances(S, S, "projection", MEMORY)[0, 1] == pytest.approx(math.sqrt(2) * chord, rel=1e-9, abs=1e-14)
+
+
+def test_distances_from_kernels_know_ranks_and_empty_spaces() -> None:
+    wide, narrow = orthonormal_basis(torch.randn(2, 9, 4, dtype=torch.float64)), torch.tensor([4, 0])
+    cut = torch.tensor([[1.0, 1, 1, 1], [0, 0, 0, 0]], dtype=torch.float64)
+    S = Subspace(wide.basis * cut[:, None], narrow)
+    line = orthonormal_basis(torch.randn(1, 9, 1, dtype=torch.float64))
+    found = cross_distances(S, line, "chordal", MEMORY)
+    expected = float(chordal_distance(principal_angles(S[0], line[0])))
+    assert found[0, 0] == pytest.approx(expected, abs=1e-12)
+    assert np.isnan(found[1, 0])
+    assert np.isnan(distance_table(S, "chordal", MEMORY)).tolist() == [[False, True], [True, True]]
 
 
 @pytest.mark.parametrize("shared", [0, 1, 3])

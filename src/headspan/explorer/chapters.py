@@ -16,7 +16,7 @@ from headspan.explorer.store import Store
 from headspan.finding import Finding
 from headspan.heads.classes import HeadClasses
 from headspan.lenses.overview import card_maps
-from headspan.result import Result
+from headspan.result import Lens, Result
 
 if TYPE_CHECKING:
     from headspan.explorer.assembly import LensPart
@@ -92,6 +92,7 @@ def _lens_block(chapter: Chapter, part: LensPart, first: Sequence[Markup], rest:
         children.append(element("div", data_maps=lens.name))
     children += first
     notes = [_classes_note(chapter.classes)] if chapter.classes is not None and _scores_pairs(result) else []
+    notes += [_options_note(lens)] if lens.report_options else []
     inside = [*map(finding_block, found), *notes, *rest]
     if inside:
         counts = [(len(found), leading is not None, "finding"), (len(rest), bool(first), "figure")]
@@ -138,6 +139,12 @@ def _alternatives(
         return {}
     found: dict[str, dict[str, go.Figure]] = make(result, None if classes is None else classes.of_head, tuple(drawn))
     return found
+
+
+def _options_note(lens: Lens) -> Markup:
+    given = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in lens.report_options.items())
+    command = element("code", f"headspan {lens.name} {given}")
+    return element("p", "This page shows ", command, ", which takes less time than the defaults.", class_="evidence")
 
 
 def _classes_note(classes: HeadClasses) -> Markup:

@@ -109,9 +109,7 @@ def _row_distances(S: Subspace, i: int, T: Subspace, rows: Tensor, first: int, d
     return torch.cat(parts) if parts else S.basis.new_zeros(0)
 
 
-def _from_kernels(
-    S: Subspace, T: Subspace, kernels: Float[Tensor, "n m"], distance: str
-) -> Float[Tensor, "n m"]:
+def _from_kernels(S: Subspace, T: Subspace, kernels: Float[Tensor, "n m"], distance: str) -> Float[Tensor, "n m"]:
     """Chordal or projection distances of all pairs; NaN where a rank is 0."""
     least = torch.minimum(S.rank[:, None], T.rank)
     square = KERNEL_FACTORS[distance] * (least - kernels).clamp(min=0)

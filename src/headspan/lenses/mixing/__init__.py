@@ -23,6 +23,7 @@ LENS = Lens(
     one_stream=True,
     without_running=ATTENTION,
     in_series=False,
+    report_options={"sequences": 4},
 )
 
 

@@ -22,6 +22,7 @@ LENS = Lens(
     needs=frozenset({"W_Q", "W_K"}),
     one_stream=True,
     series_options={"maps": False},
+    report_options={"distance": "chordal"},
 )
 
 

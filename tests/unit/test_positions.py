@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import headspan
 from headspan.errors import ArgumentError, CheckpointError, DegenerateSubspace
-from headspan.lenses.positions.spectra import RankRule, random_table, row_blocks, table_spectra
+from headspan.lenses.positions.spectra import RankRule, row_blocks, table_spectra
+from headspan.lenses.positions.tables import random_table
 from tests.unit.positions_models import CONTEXT, VOCAB, D, basis, gpt2, made_of, set_tables
 
 FALLING = np.geomspace(10, 0.1, D)

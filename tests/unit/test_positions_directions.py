@@ -10,7 +10,7 @@ import headspan
 from headspan.errors import ArgumentError
 from headspan.lenses.positions.directions import offset_share, sinusoid_fits
 from headspan.lenses.positions.gains import gain_auc
-from headspan.lenses.positions.spectra import row_statistics
+from headspan.lenses.positions.tables import row_statistics
 from headspan.statistics.sparsity import sparsity_against_null, sparsity_measures
 from tests.unit.positions_models import CONTEXT, VOCAB, D, basis, gpt2, set_tables, tiny
 

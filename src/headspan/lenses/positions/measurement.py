@@ -1,6 +1,6 @@
 """Positions and tokens: how the two tables overlap with each other and with the matrices of every layer.
 
-1. Both tables' spectra and rows, as stored and without their mean rows (`spectra`).
+1. Both tables' spectra and rows, as stored and without their mean rows (`spectra`, `tables`).
 2. The position table's directions: sparse in the stream, sinusoids over positions (`directions`).
 3. The two together: capture, overlaps, corners, principal angles, mean rows (`overlap`).
 4. What the logits of layer 0 are made of (`layer_zero`).
@@ -30,14 +30,8 @@ from headspan.lenses.positions.layer_zero import logit_obstacle, logit_shares
 from headspan.lenses.positions.layers import BLOCKS, HEAD_BLOCKS, Plan, layer_results, matrix_names
 from headspan.lenses.positions.overlap import angle_variables, capture_variables, mean_variables, overlap_variables
 from headspan.lenses.positions.schema import CENTERING, CENTERINGS, CHOICES, SIDES, TABLE, TERMS
-from headspan.lenses.positions.spectra import (
-    EDGES,
-    RankRule,
-    TableSpectra,
-    Variables,
-    table_spectra,
-    table_variables,
-)
+from headspan.lenses.positions.spectra import RankRule, TableSpectra, Variables, table_spectra
+from headspan.lenses.positions.tables import EDGES, table_variables
 from headspan.subspaces.rank import require_tolerance
 
 DEFAULT_K = 30

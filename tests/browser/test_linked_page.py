@@ -432,7 +432,7 @@ def test_exactly_what_is_drawn_is_saved(page: Watched) -> None:
 
 
 def test_a_figure_of_heads_is_saved_digit_for_digit(page: Watched) -> None:
-    result = headspan.similarity("demo").dataset()
+    result = headspan.similarity("demo", distance="chordal").dataset()
     rows = table(save(page, clicked("#similarity-distances-within-layers .figure-head button")))
     assert len(rows) == result["layer_distance"].size
     for row in rows:

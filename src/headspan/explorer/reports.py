@@ -169,11 +169,10 @@ def _choices(lens: Lens) -> list[str]:
 
 def _part(lens: Lens, model: Model, stack: str | None, settings: Settings, kept: KeptResults | None) -> LensPart:
     """A lens's result, or why it has none: one analysis that fails leaves the others alone."""
-    options = dict(lens.report_options)
-    opening: Opening = {"stack": stack, "time_limit": settings.time_limit, "dtype": options.pop("dtype", None)}
+    opening: Opening = {"stack": stack, "time_limit": settings.time_limit}
 
     def compute() -> Result:
-        return run(lens, [model], options, opening, unasked=True)
+        return run(lens, [model], lens.report_options, opening, unasked=True)
 
     try:
         result = compute() if kept is None else kept.result(lens, compute)

@@ -23,7 +23,6 @@ LENS = Lens(
     order=20,
     needs=ATTENTION,
     min_layers=2,
-    report_options={"dtype": "float32"},
 )
 
 

@@ -23,7 +23,6 @@ LENS = Lens(
     order=25,
     needs=ATTENTION,
     in_series=False,
-    report_options={"dtype": "float32"},
 )
 
 

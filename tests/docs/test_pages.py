@@ -99,13 +99,15 @@ def test_every_image_is_shown_and_every_shown_image_is_there() -> None:
 
 @pytest.mark.parametrize("page", LENS_PAGES)
 def test_the_page_of_a_lens_has_the_outline_of_all(page: str) -> None:
-    """Question, command, figure, how to read it, options, method, limits."""
+    """Question, command, figure, how to read it, options, method, limits, in this order."""
     text = (DOCS / f"{page}.md").read_text()
-    assert re.match(r"# [^\n]+\n\n\*\*[^*]+\?\*\*\n", text), "the question stands below the title"
-    assert f"headspan {LENS_PAGES[page]} " in text
-    assert "images/" in text
-    for heading in ("## How to read the figure", "## Method", "## Options", "## Limits"):
-        assert text.count(f"\n{heading}") == 1, heading
+    assert re.match(r"# [^\n]+\n\n\*\*[^*]+\?\*\*\n\n```console\n", text), "question and command stand below the title"
+    assert f"\nheadspan {LENS_PAGES[page]} " in text.partition("\n## ")[0]
+    parts = ("\n## How to read the figure", "images/", "\n## Options", "\n## Method", "\n## Limits")
+    for heading in parts:
+        assert heading == "images/" or text.count(heading) == 1, heading
+    places = [text.index(heading) for heading in parts]
+    assert places == sorted(places), "the sections stand in another order"
     assert f"```{{command-options}} {LENS_PAGES[page]}\n" in text
 
 

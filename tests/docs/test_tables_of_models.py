@@ -171,3 +171,19 @@ def test_spectra_of_gpt2_are_those_of_the_page(models: dict[str, str]) -> None:
     for row, name in zip(table, ("energy_ratio", "stable_rank", "effective_rank", "ks", "spikes"), strict=True):
         for cell, matrix in zip(row[1:5], ("W_Q", "W_K", "W_V", "W_O"), strict=True):
             same(cell, f"{float(result[matrix][name].mean()):.{len(cell.partition('.')[2])}f}")
+
+
+def test_what_smollm2_shows_in_its_keys_is_what_the_page_says(smollm2_file: Path) -> None:
+    page = {row[0]: row for row in rows("smollm2.md", "question | found |")}
+    weights = headspan.detect(smollm2_file, weights_only=True).dataset()["identity_weights"]
+    low, high = weights.isel(head=int(weights.values.argmin())), weights.isel(head=int(weights.values.argmax()))
+    same(page["signed identity"][1], f"{low['head'].item()} {low:.2f}, {high['head'].item()} {high:+.2f}")
+    result = headspan.affinity(smollm2_file, pairings="OK", metrics="pk", draws=2)
+    second = result.top(2, "OK").iloc[1]
+    told = f"yes: {second['src']} → {second['dst']}, {second['score']:.1f} of 64 dimensions, second of 11,745 K-pairs"
+    same(page["does wiring join them?"][1], told)
+    counts = result.to_json()["pairings"]["OK"]
+    assert f"{counts['n_significant']} and" in page["pairs that stand out"][1]
+    assert f"{counts['n_significant_reverse']} and" in page["pairs that stand out"][2]
+    direction = float(result["OK"].projection_kernel_direction)
+    assert f"OK {direction:+.2f} dimensions" in page["causal order"][1]

@@ -43,8 +43,8 @@ intervals are wide."""
 LEVELS = (0.05, 0.01, 0.001, 0.0001)
 INTRODUCTION = """# Calibration
 
-How often does a p-value of headspan fall at or below .05, .01 and .001 where there is nothing to find? A test that
-keeps its word shows these numbers themselves, or less. Each test is tried under its **own null**, what its p-value
+How often does a p-value of headspan fall at or below .05, .01 and .001 where there is nothing to find? A
+calibrated test shows these rates or smaller ones. Each test is tried under its **own null**, what its p-value
 assumes, and under stress: weights that are anisotropic or have decaying spectra and are still unrelated. Under stress a
 rate far above its level does not mean that the arithmetic is wrong; it means that the null is not what unrelated
 trained heads look like, and that a small p-value says "not random" rather than "related". For pairs of heads that is

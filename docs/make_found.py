@@ -32,10 +32,10 @@ LEARNING, SEEDS = "004", range(4)
 INTRODUCTION = """# What we found
 
 Every open question, "future work" and "to do" of the five documents, in our own words. A question is **answered** if at
-least three models, or training runs with different random seeds, give the same verdict, has **evidence so far** if
-several were tried, and is a **lead** if one was; else it is **open**. Every number stands beside its null or its
-control, and the command repeats it. The figures are on the pages that `headspan reproduce` writes. `make found` makes
-this page; what it says it has not run was not run.
+least three models, or training runs with different random seeds, give the same verdict. It has **evidence so far** if
+several were tried, and is **a lead** if one was; otherwise it is **open**. Every number has its null or its control
+beside it, and a command that repeats it. The figures are on the pages that `headspan reproduce` writes. `make found`
+makes this page.
 """
 
 

@@ -1,8 +1,9 @@
 """Pages of the documentation as code: their blocks, what these print, and whether that is what the page says.
 
 1. A page's ```python blocks run one after another in one namespace. A ```text block right after one is what it prints.
+   A comment behind an expression that is a number or a string is its value.
 2. A ```console block has lines that begin with `$ headspan`, each followed by what the command prints; `...` on a line
-   of its own stands for lines left out.
+   of its own stands for lines left out, and `| grep WORD` chooses some.
 3. Words must be equal. Numbers may differ by one unit of the last digit on the page: another processor rounds
    otherwise.
 """
@@ -24,6 +25,8 @@ from headspan.cli.main import app
 DOCS = Path(__file__).parents[2] / "docs"
 FENCE = re.compile(r"^(`{3,})(\S*)[^\n]*\n(.*?)^\1 *$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
+VALUE = re.compile(r"^(\S.*)  # (-?\d[\d.]*(?:, -?\d[\d.]*)*(?= nats$|$)|'[^']*'|\[[^\]]*'\])", re.MULTILINE)
+"""An expression with its value in a comment."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,17 @@ def ran(block: Block, namespace: dict[str, object], where: str) -> str:
     code = compile("\n" * block.line + block.text, where, "exec")
     with contextlib.redirect_stdout(printed):
         exec(code, namespace)  # noqa: S102
+    for expression, value in VALUE.findall(block.text):
+        found = eval(expression, namespace)  # noqa: S307
+        told = f"{found.tolist()}" if hasattr(found, "tolist") else repr(found)
+        assert agree(value, told if "'" in value else _rounded(told, value)), f"{where}: {expression} is {told}"
     return printed.getvalue()
+
+
+def _rounded(found: str, like: str) -> str:
+    """The numbers of a text with as many decimals as in another one."""
+    decimals = len(NUMBER.findall(like)[0].partition(".")[2])
+    return ", ".join(f"{float(number):.{decimals}f}" for number in NUMBER.findall(found))
 
 
 def run_page(path: Path, replaced: Mapping[str, str]) -> None:
@@ -86,16 +99,21 @@ def commands(page: str) -> Iterator[tuple[list[str], str]]:
             continue
         for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
             line, _, answer = part.partition("\n")
-            arguments = shlex.split(line)
+            arguments = shlex.split(line, comments=True)
             if arguments[0] == "headspan" and answer.strip():
                 yield arguments[1:], answer
 
 
 def answer_of(arguments: list[str]) -> str:
     """What the command prints, on a terminal of 100 columns."""
-    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"}, catch_exceptions=False)
+    place = arguments.index("|") if "|" in arguments else len(arguments)
+    done = CliRunner().invoke(app, arguments[:place], env={"COLUMNS": "100"}, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    return done.stdout
+    if place == len(arguments):
+        return done.stdout
+    grep, word = arguments[place + 1 :]
+    assert grep == "grep"
+    return "\n".join(line for line in done.stdout.splitlines() if word in line)
 
 
 def agree(page: str, printed: str) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headspan.ledger import all_claims
-from tests.docs.pages import DOCS, agree, answer_of, blocks, commands, prose, run_page
+from tests.conftest import real_model
+from tests.docs.pages import DOCS, VALUE, agree, answer_of, blocks, commands, prose, run_page
 
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 TUTORIALS = [path for path in (DOCS / "tutorials").glob("*.md") if path.stem != "index"]
@@ -33,18 +34,35 @@ OLD_NAMES = re.compile(
 ABOUT_OLD_NAMES = ("renamed.md", "CHANGELOG.md")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "answer"),
-    [each for page in (README, DOCS / "quickstart.md") for each in commands(page.read_text(encoding="utf-8"))],
-)
+ANSWERED = [each for page in (README, *PAGES) for each in commands(page.read_text(encoding="utf-8"))]
+"""Commands with what they print, on every page."""
+MATHEMATICS = sorted(f"mathematics/{path.name}" for path in (DOCS / "mathematics").glob("*.md"))
+QUICK = ["quickstart.md", "training.md", *MATHEMATICS]
+"""Pages whose Python is run by the default suite."""
+
+
+def at_hand(argument: str) -> str:
+    """The real model in place of its name on a page."""
+    there = "../shared/models/"
+    return str(real_model(argument.removeprefix(there))) if argument.startswith(there) else argument
+
+
+@pytest.mark.parametrize(("arguments", "answer"), ANSWERED, ids=lambda one: " ".join(one[:3]) * isinstance(one, list))
 def test_a_command_answers_as_shown(arguments: list[str], answer: str) -> None:
-    printed = answer_of(arguments)
+    printed = answer_of([at_hand(one) for one in arguments])
     assert agree(answer, printed), printed
 
 
-@pytest.mark.parametrize(
-    "page", ["quickstart.md", "training.md", *(f"mathematics/{p.name}" for p in (DOCS / "mathematics").glob("*"))]
-)
+def test_every_page_that_shows_what_its_code_prints_is_run() -> None:
+    """Tutorials by `test_tutorials`, those of developers by `test_developing`; notebooks are compared cell by cell."""
+    showing = {page for page in PAGES if any(block.printed is not None for block in blocks(page.read_text()))}
+    assert showing <= {*TUTORIALS, *(DOCS / name for name in QUICK), DOCS / "developing" / "family.md"}
+    valued = {page.name for page in PAGES for block in blocks(page.read_text()) if VALUE.search(block.text)}
+    assert valued == {"information.md", "softmax.md"}, "values in comments: `test_code_of_a_page_runs` compares them"
+    assert len(ANSWERED) >= 7
+
+
+@pytest.mark.parametrize("page", QUICK)
 def test_python_on_a_page_prints_what_the_page_says(page: str) -> None:
     run_page(DOCS / page, {})
 
@@ -81,13 +99,15 @@ def test_every_image_is_shown_and_every_shown_image_is_there() -> None:
 
 @pytest.mark.parametrize("page", LENS_PAGES)
 def test_the_page_of_a_lens_has_the_outline_of_all(page: str) -> None:
-    """Question, command, figure, how to read it, options, method, limits."""
+    """Question, command, figure, how to read it, options, method, limits, in this order."""
     text = (DOCS / f"{page}.md").read_text()
-    assert re.match(r"# [^\n]+\n\n\*\*[^*]+\?\*\*\n", text), "the question stands below the title"
-    assert f"headspan {LENS_PAGES[page]} " in text
-    assert "images/" in text
-    for heading in ("## How to read the figure", "## Method", "## Options", "## Limits"):
-        assert text.count(f"\n{heading}") == 1, heading
+    assert re.match(r"# [^\n]+\n\n\*\*[^*]+\?\*\*\n\n```console\n", text), "question and command stand below the title"
+    assert f"\nheadspan {LENS_PAGES[page]} " in text.partition("\n## ")[0]
+    parts = ("\n## How to read the figure", "images/", "\n## Options", "\n## Method", "\n## Limits")
+    for heading in parts:
+        assert heading == "images/" or text.count(heading) == 1, heading
+    places = [text.index(heading) for heading in parts]
+    assert places == sorted(places), "the sections stand in another order"
     assert f"```{{command-options}} {LENS_PAGES[page]}\n" in text
 
 

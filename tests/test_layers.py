@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "headspan"
 GROUND = (
     "_version",
     "errors",
+    "loading",
     "input_files",
     "seal",
     "folder_lock",

@@ -35,9 +35,12 @@ def __getattr__(name: str) -> Any:
     """Load the heavy parts (torch among them) only when they are used."""
     from importlib import import_module
 
+    from headspan.loading import uncollected
+
     if name in VERBS:
         module, _, attribute = VERBS[name].partition(":")
-        return getattr(import_module(module), attribute)
+        with uncollected():
+            return getattr(import_module(module), attribute)
     if not name.startswith("_"):
         from headspan.lenses.catalog import lenses
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headspan import frames, storage
 from headspan.atomic import check_writable, written_whole
 from headspan.finding import Finding
+from headspan.loading import uncollected
 from headspan.storage import without_nan
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def write_result(result: Result, path: Path) -> Path:
 
 def _page_writer(name: str) -> Callable[[Result, Path], None]:
     module, _, function = name.partition(":")
-    found: Callable[[Result, Path], None] = getattr(import_module(module), function)
+    with uncollected():
+        found: Callable[[Result, Path], None] = getattr(import_module(module), function)
     return found
 
 

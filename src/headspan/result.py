@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from headspan._version import __version__
 from headspan.errors import ArgumentError, HeadspanError
+from headspan.loading import uncollected
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -79,7 +80,8 @@ class Lens:
         """A module of the lens's folder by name; None where it has none."""
         if find_spec(f"{self.package}.{name}") is None:
             return None
-        return import_module(f"{self.package}.{name}")
+        with uncollected():
+            return import_module(f"{self.package}.{name}")
 
     @cached_property
     def schema(self) -> Schema:

@@ -136,3 +136,46 @@ def test_kv_heads_have_a_panel_and_lead_to_their_readers(page: Watched) -> None:
     page.locator(".card a.head", has_text="L10H12").click()
     assert page.locator(".card-title").inner_text() == "L10H12"
     assert page.locator(".card a.head", has_text="L10K3").count() >= 1
+
+
+MOVED = """async () => {
+  const {figures, state} = headspan;
+  const figure = figures.all.find((each) => each.id === 'affinity-kernel-against-composition-score');
+  const place = figures.box(figure), [Plotly] = await figures.ready();
+  const drawn = async (layers) => {
+    state.set({layers});
+    await figures.draw(figure);
+    const spots = [...place.querySelectorAll('.point')].map((each) => each.getAttribute('transform'));
+    const axes = ['xaxis', 'yaxis', 'xaxis3'].map((name) => place._fullLayout[name].range.join());
+    return JSON.stringify([spots, axes, place.data.map((trace) => Array.from(trace.y))]);
+  };
+  await figures.draw(figure);
+  const stored = JSON.stringify(figures.spec(figure).data), found = {};
+  const react = Plotly.react;
+  let whole = 0;
+  Plotly.react = (...all) => { whole++; return react(...all); };
+  try {
+    found.some = await drawn([3, 20]);
+    found.all = await drawn([0, 31]);
+    found.moved = whole === 0;
+    await react(place, [], {});
+    figures.print();
+    found.anew = await drawn([0, 31]);
+    found.again = await drawn([3, 20]);
+  } finally { Plotly.react = react; }
+  found.kept = JSON.stringify(figures.spec(figure).data) === stored;
+  state.set({layers: [0, 31]});
+  return found;
+}"""
+
+
+def test_points_that_are_thinned_out_over_a_map_are_moved_not_drawn_anew(page: Watched) -> None:
+    page.look_at("")
+    page.settle()
+    found = page.evaluate(MOVED)
+    assert found["moved"]
+    assert found["some"] != found["all"]
+    assert found["all"] == found["anew"]
+    assert found["some"] == found["again"]
+    assert found["kept"], "what is stored stays as it is"
+    assert page.complaints == []

@@ -22,7 +22,7 @@ from headspan.checkpoint.families.gguf import ARCHITECTURES
 from headspan.errors import CheckpointError, HeadspanError, UnsupportedModel
 from headspan.lenses.token_texts import tokens_of
 from headspan.runtime import checkpoint_obstacle, encoded, open_runnable
-from headspan.runtime.model import quiet_transformers
+from headspan.runtime.module import quiet_transformers
 from tests.families.gguf_models import GGUF_CASES, write_gguf, write_parts
 from tests.families.tiny_models import TOKENS
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import headspan
 from headspan.cli.main import app
-from headspan.explorer.figures_page import claims_page
+from headspan.explorer.claims_page import claims_page
 from headspan.ledger import Examination, all_claims
 from headspan.ledger.figures import claims_by_document, figures
 from tests.unit.running_models import TEXT, running

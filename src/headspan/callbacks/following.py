@@ -6,6 +6,8 @@ and a folder, and answers each with a line: what it took, or what went wrong. It
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import sys
@@ -75,6 +77,8 @@ class Work:
 def main(arguments: Sequence[str]) -> None:
     """The process: a line in, a line out."""
     os.nice(5)  # training goes first
+    # What ends with the process is not looked through for garbage: that would take as long as several snapshots.
+    atexit.register(gc.freeze)
     store, model, lenses, fold = arguments
     work = Work(Path(store), model, tuple(lenses.split(",")), fold)
     for line in sys.stdin:

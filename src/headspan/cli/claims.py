@@ -67,7 +67,7 @@ def claims(
 
 
 def _write_page(results: list[Examination], path: Path) -> None:
-    from headspan.explorer.figures_page import claims_page
+    from headspan.explorer.claims_page import claims_page
 
     with written_whole(path) as temporary:
         temporary.write_text(claims_page(results), encoding="utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import hashlib
 import os
 import sys
@@ -76,6 +78,9 @@ def main() -> None:
     # Threads that wait for each other sleep instead of spinning: on a busy machine spinning took 60 times the work.
     # Read when torch is loaded, which no command has done yet.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # At its end Python looks three times for garbage among all modules: a second, where transformers is loaded. What a
+    # command writes is closed by then. Registered first, so that it is done last.
+    atexit.register(gc.freeze)
     warnings.showwarning = _show_warning
     try:
         with only_json() if "--json" in sys.argv[1:] else nullcontext():

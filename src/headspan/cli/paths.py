@@ -49,7 +49,7 @@ def paths(
     columns = ("radius", "KL at the start, nats", "left half-way", "average off c (1 - cos)", "a pair off a cosine")
     print_table(f"KL along great circles, {pairs} pairs of {size} entries at {angle:g} degrees", columns, rows)
     if output is not None:
-        from headspan.explorer.figures_page import paths_page
+        from headspan.explorer.claims_page import paths_page
 
         with written_whole(output) as temporary:
             temporary.write_text(paths_page(studies), encoding="utf-8")

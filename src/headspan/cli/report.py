@@ -10,6 +10,7 @@ import typer
 from headspan.cli import options as shared
 from headspan.cli.delivery import PART_FAILED, ImageFiles, image_files
 from headspan.errors import one_line
+from headspan.loading import uncollected
 
 if TYPE_CHECKING:
     from headspan.heads import Heads
@@ -35,9 +36,11 @@ def report(
 ) -> None:
     """Run every analysis that applies to a checkpoint and write one interactive HTML report."""
     from headspan.atomic import check_writable, refuse_existing
-    from headspan.explorer.reports import Settings, n_steps, reported_stacks, write_report
-    from headspan.lenses.model import open_model
-    from headspan.progress import Countdown
+
+    with uncollected():
+        from headspan.explorer.reports import Settings, n_steps, reported_stacks, write_report
+        from headspan.lenses.model import open_model
+        from headspan.progress import Countdown
 
     check_writable(output)
     refuse_existing(output, force)

@@ -17,16 +17,19 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.interpolate import RectBivariateSpline  # type: ignore[import-untyped,unused-ignore]
 from torch import Tensor
 
 from headspan.distributions.lognormal import checked_variance
 from headspan.errors import ArgumentError, ShapeError
 from headspan.subspaces.rank import require_finite
+
+if TYPE_CHECKING:
+    from scipy.interpolate import RectBivariateSpline  # type: ignore[import-untyped,unused-ignore]
 
 _STEP, _TAIL = 0.25, 9.0
 """Step of the trapezoidal rule, and where normal tails are cut, in standard deviations (2e-19 is left outside)."""
@@ -137,6 +140,8 @@ _WIDE, _LONG = 72, 36
 @cache
 def _table() -> RectBivariateSpline:
     """The entropy's share of log n as a spline of fifth order over (asinh of the root of the variance, log length)."""
+    from scipy.interpolate import RectBivariateSpline
+
     across = np.linspace(0.0, math.asinh(math.sqrt(LARGEST_VARIANCE)), _WIDE)
     along = np.linspace(math.log(2), math.log(LARGEST_LENGTH), _LONG)
     lengths = torch.as_tensor(along).exp()

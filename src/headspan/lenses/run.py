@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-import xarray as xr
-
 from headspan.dims import check_seed
 from headspan.errors import (
     ArgumentError,
@@ -25,14 +23,19 @@ from headspan.errors import (
     UnsupportedModel,
     UnverifiedFamily,
 )
-from headspan.frames import nodes_of
-from headspan.labels import indexed, labeled
-from headspan.lenses.model import Model, open_model
-from headspan.progress import progress_bar
+from headspan.loading import uncollected
 from headspan.result import Lens, Result
-from headspan.runtime.boundary import library_boundary
-from headspan.runtime.budget import cache_limit, memory_budget
-from headspan.threads import time_limit as limited
+
+with uncollected():  # torch and xarray come with these
+    import xarray as xr
+
+    from headspan.frames import nodes_of
+    from headspan.labels import indexed, labeled
+    from headspan.lenses.model import Model, open_model
+    from headspan.progress import progress_bar
+    from headspan.runtime.boundary import library_boundary
+    from headspan.runtime.budget import cache_limit, memory_budget
+    from headspan.threads import time_limit as limited
 
 if TYPE_CHECKING:
     from headspan.heads import Heads

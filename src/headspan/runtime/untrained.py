@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from headspan.runtime.budget import require_copies
-from headspan.runtime.model import RunnableModel, open_runnable, quiet_transformers
+from headspan.runtime.model import RunnableModel, open_runnable
+from headspan.runtime.module import quiet_transformers
 
 
 def untrained_twin(model: RunnableModel, seed: int = 0) -> RunnableModel:

@@ -41,13 +41,13 @@ headspan.figures = (() => {
         await new Promise((done) => { setTimeout(done); });
       }
     }
-    return paint(figure, Plotly);
+    return paint(figure, Plotly, true);
   }
 
-  function paint(figure, Plotly) {
+  function paint(figure, Plotly, calmly = false) {
     const place = box(figure), first = place.dataset.drawn !== "yes";
     delete figure.dataset.stale;
-    const done = shape(figure, Plotly);
+    const done = shape(figure, Plotly, Infinity, calmly);
     if (first) {
       place.dataset.drawn = "yes";
       for (const action of after) action(figure, place);
@@ -55,17 +55,43 @@ headspan.figures = (() => {
     return done;
   }
 
-  /* Put a figure's first traces into its box. */
-  function shape(figure, Plotly, count = Infinity) {
+  /* Put a figure's first traces into its box; where there is time, those that moved over what stays are moved only. */
+  function shape(figure, Plotly, count = Infinity, calmly = false) {
     const place = box(figure), room = place.parentElement.clientWidth;
     const dressed = hooks.dress(figure, spec(figure));
     const shown = headspan.panels.laid(dressed, room);
     // A figure whose panels found room needs no width of its own.
     place.style.minWidth = headspan.panels.panels(dressed) ? "0" : least.get(figure);
     place.style.height = `${shown.layout.height}px`;
-    const data = shown.data.map((trace, i) => (i < count ? trace : {...trace, visible: false}));
-    return Plotly.react(place, data, shown.layout, config);
+    const last = drawn.get(place), still = calmly && last?.layout === JSON.stringify(shown.layout);
+    const moved = still ? moves(last.data, shown.data) : [];
+    if (moved.length) {
+      drawn.set(place, {...last, data: shown.data});
+      return Plotly.animate(place, {traces: moved, data: moved.map((i) => ({y: shown.data[i].y}))}, AT_ONCE);
+    }
+    // Copies: moving writes into what was given.
+    const data = shown.data.map((trace, i) => (i < count ? {...trace} : {...trace, visible: false}));
+    const done = Plotly.react(place, data, shown.layout, config);
+    // Plotly writes into the layout where axes end.
+    if (count === Infinity) drawn.set(place, {layout: JSON.stringify(shown.layout), data: shown.data});
+    return done;
   }
+
+  /* Which traces are points that a filter has thinned out over a map that is as it was, by number; none where anything else
+     has changed. Drawing the map again takes longer than a frame has, and axes end where it ends. */
+  const drawn = new WeakMap();
+  const AT_ONCE = {mode: "immediate", frame: {duration: 0, redraw: false}, transition: {duration: 0}};
+  function moves(before, now) {
+    if (before.length !== now.length) return [];
+    const changed = now.map((trace, i) => i).filter((i) => !same(before[i], now[i], []));
+    const over = (trace) => now.some((map, i) => map.type === "heatmap" && map.visible !== false && !changed.includes(i)
+      && map.xaxis === trace.xaxis && map.yaxis === trace.yaxis);
+    const moved = (i) => now[i].type === "scatter" && same(before[i], now[i], ["y"]) && over(now[i]);
+    return changed.every(moved) ? changed : [];
+  }
+
+  const same = (one, other, but) => one === other || [...new Set([...Object.keys(one), ...Object.keys(other)])]
+    .every((key) => but.includes(key) || one[key] === other[key]);
 
   /* Before printing: everything that is not folded. A browser does not wait, so what draws must be there already. */
   function print() {

@@ -30,7 +30,8 @@ from headspan.runtime.interventions.edits import (
     head_weight,
     shared_gain,
 )
-from headspan.runtime.model import RunnableModel, quiet_transformers
+from headspan.runtime.model import RunnableModel
+from headspan.runtime.module import quiet_transformers
 
 
 @dataclass(frozen=True)

@@ -180,3 +180,46 @@ def test_a_card_has_tokens_and_a_pair_its_channels(page: Watched) -> None:
     assert ((channels["src"] == "L0H3") & (channels["dst"] == "L1H6")).any()
     assert "coupling" in told
     assert "expected" in told
+
+
+def test_small_maps_are_numbered_and_wide_enough_to_be_seen(page: Watched) -> None:
+    page.look_at("at=attention")
+    line = page.locator("[data-maps] canvas[data-layer='0']").bounding_box()
+    names = page.locator("[data-maps] .numbers b")
+    assert names.all_inner_texts() == [f"H{head}" for head in range(8)]
+    assert line is not None
+    assert line["width"] / 8 > 55
+    for head in (0, 7):
+        name = names.nth(head).bounding_box()
+        assert name is not None
+        middle = (name["x"] + name["width"] / 2 - line["x"]) / line["width"]
+        assert middle == pytest.approx((head + 0.5) / 8, abs=0.02)
+
+
+def test_the_node_of_the_card_is_marked_until_a_head_is_chosen(page: Watched) -> None:
+    card = page.locator("[data-card]").get_attribute("data-card")
+    assert page.locator(".node.carded").evaluate_all("(all) => all.map((node) => node.dataset.head)") == [card]
+    page.locator(".node[data-head=L1H2]").click()
+    page.evaluate("headspan.frames.finish()")
+    assert page.locator(".node.carded").count() == 0
+
+
+def test_without_strong_pairs_the_largest_scores_are_drawn_widest(page: Watched) -> None:
+    assert page.locator(".edge[data-tier=strong]").count() == 0
+    scores = {
+        f"{row['src']}-{row['dst']}-{row['pairing']}": row["projection_kernel"]
+        for row in headspan.affinity("demo").table().to_dict("records")
+    }
+    widths = {"-".join(edge["ends"]): edge["width"] for edge in page.evaluate(EDGES)}
+    ordered = sorted(widths, key=lambda edge: scores[edge])
+    assert widths[ordered[-1]] > 3 * widths[ordered[0]]
+    assert [widths[edge] for edge in ordered] == sorted(widths.values())
+
+
+def test_bars_of_a_card_leave_the_numbers_beside_them_alone(page: Watched) -> None:
+    """The tick of the expected value does not reach the cell that the score is written in."""
+    page.look_at("head=L1H6")
+    beyond = """(ticks) => ticks.filter((tick) => tick.getBoundingClientRect().right
+      > tick.closest('tr').querySelector('.value').getBoundingClientRect().left).length"""
+    assert page.locator(".card .partners .score b").count() > 5
+    assert page.locator(".card .partners .score b").evaluate_all(beyond) == 0

@@ -14,7 +14,8 @@ from headspan.finding import significance
 from headspan.result import Result
 
 MOST_ROWS = 3000
-"""Tables of more rows than this are not told pair by pair."""
+"""Of a table of more rows than this, only the significant ones are told, the most significant first."""
+SIGNIFICANT = 0.05
 
 
 def head_sentences(results: Mapping[str, Result], classes: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -44,12 +45,19 @@ def pair_texts(results: Mapping[str, Result]) -> list[dict[str, Any]]:
         if result is main or not schema.tables or not schema.metrics:
             continue
         rows = result.table() if schema.tables[0].name in result.tables else None
-        if rows is None or not {"src", "dst", "pairing"} <= set(rows.columns) or len(rows) > MOST_ROWS:
+        if rows is None or not {"src", "dst", "pairing"} <= set(rows.columns):
             continue
+        rest, metric_q = "", f"{schema.metrics[0]}_q"
+        if len(rows) > MOST_ROWS:
+            if metric_q not in rows:
+                continue
+            told = rows[rows[metric_q] < SIGNIFICANT].sort_values(metric_q, kind="stable")
+            least = told[metric_q].iloc[MOST_ROWS - 1] if len(told) > MOST_ROWS else SIGNIFICANT
+            rows, rest = told.head(MOST_ROWS), f"None with q < {least:.2g}."
         of: dict[str, list[str]] = {}
         for row in rows.to_dict("records"):
             of.setdefault(f"{row['src']}-{row['dst']}-{row['pairing']}", []).append(_line(row, schema.metrics[0]))
-        found.append({"title": result.lens.title, "of": of})
+        found.append({"title": result.lens.title, "of": of, "rest": rest})
     return found
 
 

@@ -85,8 +85,9 @@ def pair_scatter(result: Result, pairings: list[str]) -> go.Figure:
         figure.add_trace(line.update(hoverinfo="skip"), 1, place)
         _name_strongest(figure, result.dataset(f"top/{pairing}"), place)
     null = result.attrs["null"]
-    figure.update_xaxes(title_text=f"expected ({null})", type="log", nticks=6)
-    figure.update_yaxes(type="log")
+    # The digits 1, 2 and 5, level: others would run into each other.
+    figure.update_xaxes(title_text=f"expected ({null})", type="log", dtick="D2", tickangle=0)
+    figure.update_yaxes(type="log", dtick="D2")
     figure.update_yaxes(title_text="coupling of the leading channel", col=1)
     return styled(figure, "The leading channel of every pair; colored: q < 0.05, dotted: as expected", 430)
 
@@ -107,10 +108,13 @@ def _name_strongest(figure: go.Figure, node: xr.Dataset, column: int) -> None:
     """Labels of the channels that stand out most, where they do not lie on each other."""
     first = node.isel(null=0)
     placed: list[tuple[float, float]] = []
+    across, up = (np.log10(first[name].values) for name in ("coupling_null", "coupling"))
+    # A label takes about a third of a panel's width, and a line of it.
+    wide, tall = 0.4 * max(float(np.ptp(across)), 0.3), 0.07 * max(float(np.ptp(up)), 1.0)
     for place in range(min(3 * NAMED, node.sizes["channel"])):
         one = first.isel(channel=place)
         x, y = (float(np.log10(one[name])) for name in ("coupling_null", "coupling"))
-        near = any(abs(x - a) < 0.12 and abs(y - b) < 0.05 for a, b in placed)
+        near = any(abs(x - a) < wide and abs(y - b) < tall for a, b in placed)
         if float(one["coupling_q"]) < SIGNIFICANT and not near and len(placed) < NAMED:
             placed.append((x, y))
             figure.add_annotation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import headspan
@@ -11,6 +12,7 @@ from headspan.explorer import sentences
 from headspan.explorer.sentences import pair_texts
 from headspan.lenses.affinity.card import STANDING, phrases
 from headspan.lenses.affinity.wiring import edges
+from tests.browser.synthetic_results import random_affinity
 
 
 @pytest.mark.slow
@@ -31,11 +33,34 @@ def test_of_many_pairs_the_significant_ones_are_told(monkeypatch: pytest.MonkeyP
     result = headspan.channels("demo")
     (whole,) = pair_texts({"channels": result})
     assert whole["rest"] == ""
-    table = result.table()
-    significant = table[table["coupling_q"] < 0.05]
+    assert len(whole["of"]) == 3 * 64
+    significant = {
+        f"{src}-{dst}-{pairing}"
+        for pairing in ("OQ", "OK", "OV")
+        for src, row in zip(result[pairing].src.values, result[pairing].coupling_q.isel(null=0).values, strict=True)
+        for dst, q in zip(result[pairing].dst.values, row, strict=True)
+        if q < 0.05
+    }
+    assert 0 < len(significant) < len(whole["of"])
     monkeypatch.setattr(sentences, "MOST_ROWS", len(significant))
-    assert 0 < len(significant) < len(table)
     (limited,) = pair_texts({"channels": result})
-    assert set(limited["of"]) == set(significant["src"] + "-" + significant["dst"] + "-" + significant["pairing"])
+    assert set(limited["of"]) == significant
     assert all(whole["of"][pair] == lines for pair, lines in limited["of"].items())
     assert limited["rest"] == "None with q < 0.05."
+
+
+def test_a_head_that_shares_its_keys_reads_what_its_kv_head_reads() -> None:
+    result = random_affinity(12, 6, 2)
+    told = phrases(result)
+    tables = pd.concat([edges(result, pairing).assign(pairing=pairing) for pairing in ("OQ", "OK", "OV")])
+    standing = tables[tables["tier"].isin(STANDING)].sort_values("score", ascending=False, kind="stable")
+    through = {"OQ": "queries", "OK": "keys", "OV": "values"}
+    seen = set()
+    for label in (f"L{layer}H{head}" for layer in range(12) for head in range(6)):
+        kv = f"{label.split('H')[0]}K{int(label.split('H')[1]) // 3}"
+        into = standing[standing["dst"].isin([label, kv])]
+        if len(into):
+            best = into.iloc[0]
+            seen.add(best["pairing"])
+            assert f"reads most from {best['src']} through its {through[best['pairing']]} " in told[label]
+    assert seen & {"OK", "OV"}

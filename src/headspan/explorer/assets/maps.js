@@ -83,8 +83,8 @@ headspan.maps = (() => {
       level = level === "token" ? "word" : "token";
       headspan.maps.changed();
     }, {class: "small", "data-level": level}) : null;
-    const block = make("div", {class: "map", "data-map": label}, make("div", {class: "map-picture"}, canvas, shade,
-      make("span", {class: "axis-name"}, "row: attends · column: attended to")),
+    const block = make("div", {class: "map", "data-map": label}, make("div", {class: "map-frame"},
+      make("div", {class: "map-picture"}, canvas, shade), make("span", {class: "axis-name"}, "row: attends · column: attended to")),
       make("div", {class: "map-text"}, make("div", {class: "tokens"}, tokens), note, toggle));
     look(n - 1);
     return block;

@@ -223,3 +223,19 @@ def test_bars_of_a_card_leave_the_numbers_beside_them_alone(page: Watched) -> No
       > tick.closest('tr').querySelector('.value').getBoundingClientRect().left).length"""
     assert page.locator(".card .partners .score b").count() > 5
     assert page.locator(".card .partners .score b").evaluate_all(beyond) == 0
+
+
+def test_panels_of_a_row_have_one_title_of_the_axis_before_the_first(page: Watched) -> None:
+    """Five panels do not fit side by side: every row begins with the title."""
+    page.look_at("at=detect-detector-scores")
+    page.wait_for_selector("#detect-detector-scores .plot[data-drawn=yes]")
+    titled = page.evaluate("""() => {
+      const layout = document.querySelector('#detect-detector-scores .plot')._fullLayout;
+      return Object.keys(layout).filter((key) => key.startsWith('yaxis')).map((key) => {
+        const across = layout[`x${key.slice(1)}`].domain[0];
+        const text = layout[key].title?.text ?? '';
+        return [across > 0, text !== '' && !text.startsWith('Click to enter')];
+      });
+    }""")
+    assert len(titled) == 5
+    assert all(inner != has_title for inner, has_title in titled)

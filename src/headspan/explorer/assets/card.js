@@ -83,8 +83,8 @@ headspan.card = (() => {
     return [make("div", {class: "pair-text"}, make("h4", {}, title), lines.length ? make("ul", {}, lines) : make("p", {class: "quiet"}, rest))];
   });
 
-  /* Numbers such as 6e-19 stay on one line. */
-  const unbroken = (text) => text.split(/(\d[\d.]*e-\d+)/).map((part, i) => (i % 2 ? make("span", {class: "whole"}, part) : part));
+  /* The number of a test stays on one line with its name. */
+  const unbroken = (text) => text.split(/([pqz] [=<] \d[\d.]*(?:e-?\d+)?)/).map((part, i) => (i % 2 ? make("span", {class: "whole"}, part) : part));
 
   function factLine(label, {title, column, expected, p: pColumn, of}) {
     const value = fact(label, column);

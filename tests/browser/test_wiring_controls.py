@@ -217,12 +217,13 @@ def test_without_strong_pairs_the_largest_scores_are_drawn_widest(page: Watched)
 
 
 def test_bars_of_a_card_leave_the_numbers_beside_them_alone(page: Watched) -> None:
-    """The tick of the expected value does not reach the cell that the score is written in."""
+    """Neither a bar nor the tick of the expected value reaches the cell that the score is written in."""
     page.look_at("head=L1H6")
-    beyond = """(ticks) => ticks.filter((tick) => tick.getBoundingClientRect().right
-      > tick.closest('tr').querySelector('.value').getBoundingClientRect().left).length"""
-    assert page.locator(".card .partners .score b").count() > 5
-    assert page.locator(".card .partners .score b").evaluate_all(beyond) == 0
+    beyond = """(marks) => marks.filter((mark) => mark.getBoundingClientRect().right
+      > mark.closest('tr').querySelector('.value').getBoundingClientRect().left - 4).length"""
+    marks = page.locator(".card .partners .score :is(i, b)")
+    assert marks.count() > 10
+    assert marks.evaluate_all(beyond) == 0
 
 
 def test_panels_of_a_row_have_one_title_of_the_axis_before_the_first(page: Watched) -> None:

@@ -20,8 +20,20 @@ from tests.browser.chromium import LOOPBACK_ALONE, running_browser
 
 CELLS = (
     "import headspan\nwidget = headspan.explore('demo', lenses=['affinity', 'attention'], progress=False)\nwidget",
-    "print('selected', widget.selected)",
+    "print('selected', widget.selected, widget.selected_pair)",
 )
+
+
+ON_EDGE = """(id) => {
+  const edge = document.querySelector(`.headspan .edge[data-edge="${id}"]`);
+  edge.scrollIntoView({block: 'center'});
+  const [length, matrix] = [edge.getTotalLength(), edge.getScreenCTM()];
+  const at = edge.getPointAtLength(length * 0.45).matrixTransform(matrix);
+  return [at.x, at.y];
+}"""
+
+
+ANSWERED = "document.querySelector('.headspan .card .pair div div')?.textContent.includes('L0H3 → L1H6')"
 
 
 def notebook() -> str:
@@ -73,7 +85,7 @@ def click_in_jupyterlab(lab: str) -> None:
     """Run the cells, click a head, and wait until Python has read it."""
     with running_browser(LOOPBACK_ALONE) as browser:
         page = browser.new_page(viewport={"width": 1500, "height": 1000})
-        page.set_default_timeout(300_000)  # a server, a kernel and torch start on a busy machine
+        page.set_default_timeout(120_000)  # a server, a kernel and torch start on a busy machine
         page.goto(lab)
         cells = page.locator(".jp-Notebook .jp-CodeCell")
         cells.nth(1).wait_for()
@@ -85,6 +97,13 @@ def click_in_jupyterlab(lab: str) -> None:
         page.wait_for_function("document.querySelectorAll('.headspan .card .tokens span').length === 9")
         run_cell(page, cells.nth(1))
         cells.nth(1).locator(".jp-OutputArea-output", has_text="selected L1H6").wait_for()
+        page.locator(".headspan .card button", has_text="Ablate").click()
+        page.locator(".headspan .texts", has_text="L1H6 \u00d7 0").wait_for()
+        page.mouse.click(*page.evaluate(ON_EDGE, "L0H3-L1H6-OK"))
+        page.locator(".headspan .card .pair button", has_text="Ask for this pair's channels").click()
+        page.wait_for_function(ANSWERED)
+        run_cell(page, cells.nth(1))
+        cells.nth(1).locator(".jp-OutputArea-output", has_text="selected L1H6 ['L0H3', 'L1H6']").wait_for()
 
 
 def run_cell(page: Page, cell: Locator) -> None:

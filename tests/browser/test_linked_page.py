@@ -164,7 +164,8 @@ def test_the_card_says_what_a_head_seems_to_be_and_shows_its_attention(page: Wat
     tokens = page.locator(".card .tokens span")
     tokens.nth(20).hover()
     assert tokens.nth(20).get_attribute("class") == "asking"
-    assert "→" in page.locator(".card .map-note").inner_text()
+    token = tokens.nth(20).inner_text()
+    assert f"“{token}” attends most to “" in page.locator(".card .map-note").inner_text()
 
 
 @pytest.mark.parametrize(

@@ -180,3 +180,63 @@ def test_a_card_has_tokens_and_a_pair_its_channels(page: Watched) -> None:
     assert ((channels["src"] == "L0H3") & (channels["dst"] == "L1H6")).any()
     assert "coupling" in told
     assert "expected" in told
+
+
+def test_small_maps_are_numbered_and_wide_enough_to_be_seen(page: Watched) -> None:
+    page.look_at("at=attention")
+    line = page.locator("[data-maps] canvas[data-layer='0']").bounding_box()
+    names = page.locator("[data-maps] .numbers b")
+    assert names.all_inner_texts() == [f"H{head}" for head in range(8)]
+    assert line is not None
+    assert line["width"] / 8 > 55
+    for head in (0, 7):
+        name = names.nth(head).bounding_box()
+        assert name is not None
+        middle = (name["x"] + name["width"] / 2 - line["x"]) / line["width"]
+        assert middle == pytest.approx((head + 0.5) / 8, abs=0.02)
+
+
+def test_the_node_of_the_card_is_marked_until_a_head_is_chosen(page: Watched) -> None:
+    card = page.locator("[data-card]").get_attribute("data-card")
+    assert page.locator(".node.carded").evaluate_all("(all) => all.map((node) => node.dataset.head)") == [card]
+    page.locator(".node[data-head=L1H2]").click()
+    page.evaluate("headspan.frames.finish()")
+    assert page.locator(".node.carded").count() == 0
+
+
+def test_without_strong_pairs_the_largest_scores_are_drawn_widest(page: Watched) -> None:
+    assert page.locator(".edge[data-tier=strong]").count() == 0
+    scores = {
+        f"{row['src']}-{row['dst']}-{row['pairing']}": row["projection_kernel"]
+        for row in headspan.affinity("demo").table().to_dict("records")
+    }
+    widths = {"-".join(edge["ends"]): edge["width"] for edge in page.evaluate(EDGES)}
+    ordered = sorted(widths, key=lambda edge: scores[edge])
+    assert widths[ordered[-1]] > 3 * widths[ordered[0]]
+    assert [widths[edge] for edge in ordered] == sorted(widths.values())
+
+
+def test_bars_of_a_card_leave_the_numbers_beside_them_alone(page: Watched) -> None:
+    """Neither a bar nor the tick of the expected value reaches the cell that the score is written in."""
+    page.look_at("head=L1H6")
+    beyond = """(marks) => marks.filter((mark) => mark.getBoundingClientRect().right
+      > mark.closest('tr').querySelector('.value').getBoundingClientRect().left - 4).length"""
+    marks = page.locator(".card .partners .score :is(i, b)")
+    assert marks.count() > 10
+    assert marks.evaluate_all(beyond) == 0
+
+
+def test_panels_of_a_row_have_one_title_of_the_axis_before_the_first(page: Watched) -> None:
+    """Five panels do not fit side by side: every row begins with the title."""
+    page.look_at("at=detect-detector-scores")
+    page.wait_for_selector("#detect-detector-scores .plot[data-drawn=yes]")
+    titled = page.evaluate("""() => {
+      const layout = document.querySelector('#detect-detector-scores .plot')._fullLayout;
+      return Object.keys(layout).filter((key) => key.startsWith('yaxis')).map((key) => {
+        const across = layout[`x${key.slice(1)}`].domain[0];
+        const text = layout[key].title?.text ?? '';
+        return [across > 0, text !== '' && !text.startsWith('Click to enter')];
+      });
+    }""")
+    assert len(titled) == 5
+    assert all(inner != has_title for inner, has_title in titled)

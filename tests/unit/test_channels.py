@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -401,3 +402,19 @@ def test_heads_as_wide_as_a_centered_stream_have_channels() -> None:
     last = one.to_dataset().isel(place=-1)
     assert float(last["singular_value"]) == pytest.approx(0, abs=1e-9)
     assert float(last["singular_value_null"]) == 0
+
+
+def test_labels_of_the_strongest_channels_do_not_lie_on_each_other() -> None:
+    figure = headspan.channels("demo").figures["Channels of all pairs"]
+    labels: dict[str, list[tuple[float, float]]] = {}
+    for each in figure.layout.annotations:
+        if "→" in each.text:
+            labels.setdefault(each.xref, []).append((each.x, each.y))
+    assert max(map(len, labels.values())) > 1
+    for axis, places in labels.items():
+        dots = [trace for trace in figure.data if (trace.xaxis or "x") == axis and trace.mode == "markers"]
+        wide, tall = (
+            np.ptp(np.log10(np.concatenate([np.asarray(each[way], float) for each in dots]))) for way in ("x", "y")
+        )
+        for (x, y), (a, b) in itertools.combinations(places, 2):
+            assert abs(x - a) > 0.35 * wide or abs(y - b) > 0.05 * tall

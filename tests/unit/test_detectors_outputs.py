@@ -81,8 +81,8 @@ def test_rows_of_1024_heads_are_those_of_each_head() -> None:
 
 def test_findings_name_the_heads(demo: Result) -> None:
     text = " ".join(finding.statement for finding in demo.findings)
-    assert "Previous-token heads, which attend to the previous token: L0H3; 1 of 16." in text
-    assert "Induction heads" in text
+    assert "L0H3 is the only previous-token head of 16: it attends to the previous token, with score 0." in text
+    assert "6 of 16 heads are induction heads, which attend to the token after an earlier copy" in text
     assert "No head scores above 0.4 on repeated random tokens as: duplicate token" in text
     assert "identity score -0.48 from the weights" in text
     assert all(finding.expected is not None for finding in demo.findings)

@@ -177,6 +177,8 @@ def test_an_encoder_is_measured_without_perplexity_or_continuation() -> None:
     document = json.loads(json.dumps(result.to_json(), allow_nan=False))
     assert document["settings"][1]["perplexity"] is None
     assert set(result.figures) == {"Entropy by layer"}
+    swept = headspan.intervene(running(causal=False), alphas="0.5:2:3").figures["Against alpha"]
+    assert [each.text for each in swept.layout.annotations] == ["attention"], "no panel stands empty"
 
 
 def test_a_grid_of_alphas_is_even_in_its_logarithm() -> None:

@@ -17,7 +17,7 @@ from tests.unit.test_report import only
 def test_the_report_runs_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "attention", "detect")
     html = write_report(headspan.open("demo"), tmp_path / "report.html").read_text()
-    assert "Induction heads, which attend to the token after an earlier copy of the current one" in html
+    assert "induction heads, which attend to the token after an earlier copy of the current one" in html
     assert "Detector scores" in html
     assert asks_nothing(html)
 

@@ -171,8 +171,8 @@ def test_findings_of_a_few_matrices_and_of_cross_attention_do_without_alignment(
 def test_figures_show_the_numbers_of_the_result(result: headspan.Result) -> None:
     drawn = result.figures
     assert list(drawn) == [
-        "Singular values and the law of random matrices",
         "Spectra by layer",
+        "Singular values and the law of random matrices",
         "Squared singular values of all layers",
         "Base alignment",
         "Symmetric part of W_QK",

@@ -21,7 +21,8 @@ from headspan.explorer.figure_block import figure_id
 from headspan.explorer.findings_section import findings_list, significant_findings, skipped_line, top_findings
 from headspan.explorer.html import Markup
 from headspan.explorer.methods import methods_section
-from headspan.explorer.model_section import facts_block, facts_line, model_name
+from headspan.explorer.model_name import model_name
+from headspan.explorer.model_section import facts_block, facts_line
 from headspan.explorer.page import Entry, View, linked_page
 from headspan.explorer.page_tables import downloads_section, figure_tables, pairs_command, pairs_result
 from headspan.explorer.payload import HeadGrid, PageData, payload

@@ -1,13 +1,11 @@
-"""What a model is, from its headers: its name, one line of facts, and all of them."""
+"""What a model is, from its headers: one line of facts, and all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from headspan.checkpoint import StackSummary, Summary
 from headspan.explorer.html import Markup, element, facts, table
-from headspan.lenses.model import Model
 
 BINARY_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -76,14 +74,6 @@ def _storage(stack: StackSummary) -> list[tuple[str, str]]:
 def analyses_rows(reasons: Mapping[str, str | None]) -> list[tuple[str, str]]:
     """Each analysis with whether it applies, and why not."""
     return [(name, "applies" if reason is None else f"skipped: {reason}") for name, reason in reasons.items()]
-
-
-def model_name(model: Model) -> str:
-    """What a page calls a model: its name on the Hub, the name of its folder or file, or what it was opened by."""
-    source = model.source
-    if model.checkpoint.store.bytes_transferred is not None or not Path(source).exists():
-        return source
-    return Path(source).resolve().name or source
 
 
 def facts_line(about: Summary, stack: str | None) -> str:

@@ -236,7 +236,7 @@ def _profiles(results: Mapping[str, Result], store: Store, thin: bool) -> list[d
     found: dict[str, dict[str, Any]] = {}
     for curve in card_curves(results):
         scale = {"unit": "°", "top": 90} if curve.in_radians else {}
-        about = found.setdefault(curve.title, {"title": curve.title, "across": "number", "lines": [], **scale})
+        about = found.setdefault(curve.title, {"title": curve.title, "across": "index", "lines": [], **scale})
         about["lines"].append(_line(curve, store, thin))
     return list(found.values())
 

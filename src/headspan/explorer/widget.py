@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headspan.errors import ArgumentError, HeadspanError
 from headspan.explorer.assembly import names_by_head, page_classes
 from headspan.explorer.live import on_pair, on_prompt, prompt_lenses
-from headspan.explorer.model_section import model_name
+from headspan.explorer.model_name import model_name
 from headspan.explorer.payload import HeadGrid, PageData, Payload, payload
 from headspan.explorer.reports import Settings, skip_reasons
 from headspan.explorer.store import Archive, Store

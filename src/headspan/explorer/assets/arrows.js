@@ -6,6 +6,7 @@ headspan.arrows = (() => {
   const {svg, change} = headspan.dom;
   const FAINT = 0.16, SPARE = 6000, REMOVAL = 0.25;
   /* Width and opacity by tier, weakest and strongest; the score decides within. */
+  const WITHOUT_STRONG = [[0.7, 3.6], [0.28, 0.95]];
   const LINES = {"": [[1.2, 3.5], [0.5, 0.9]], strong: [[2.4, 4.2], [0.85, 0.95]], "stands out": [[1, 1.7], [0.45, 0.65]],
     background: [[0.8, 1], [0.2, 0.28]]};
 
@@ -26,10 +27,11 @@ headspan.arrows = (() => {
 
     /* Many lines are drawn thinner and paler, so that the strong ones can be followed; those of the chosen head in full. */
     function line(edge, isOwn) {
-      const {low, high, crowd} = scale;
+      const {low, high, crowd, strong} = scale;
       const strength = edge.words ? 0.5 : high > low ? (edge.score - low) / (high - low) : 1;
       // Where only a rotation is known as null, an edge is drawn lightly: anisotropy alone exceeds that.
-      const [width, opacity] = LINES[edge.words && !edge.tier ? "background" : edge.tier].map(([least, most]) => least + strength * (most - least));
+      const lines = edge.tier === "stands out" && !strong && !edge.words ? WITHOUT_STRONG : LINES[edge.words && !edge.tier ? "background" : edge.tier];
+      const [width, opacity] = lines.map(([least, most]) => least + strength * (most - least));
       if (isOwn) return {width, opacity: Math.min(1, opacity + 0.2)};
       return {width: width * (0.5 + crowd / 2), opacity: opacity * (edge.tier === "strong" ? 0.7 + 0.3 * crowd : crowd)};
     }
@@ -52,7 +54,7 @@ headspan.arrows = (() => {
     function take(edges, places) {
       const known = edges.filter((edge) => places.nodes.has(edge.src) && places.nodes.has(edge.dst));
       const scores = known.filter((edge) => !edge.words).map((edge) => edge.score);
-      scale = {low: Math.min(...scores), high: Math.max(...scores), crowd: Math.min(1, Math.max(0.35, (150 / Math.max(1, edges.length)) ** 0.5))};
+      scale = {low: Math.min(...scores), high: Math.max(...scores), strong: known.some((edge) => edge.tier === "strong"), crowd: Math.min(1, Math.max(0.35, (150 / Math.max(1, edges.length)) ** 0.5))};
       shown = [...known.filter((edge) => edge.tier !== "strong"), ...known.filter((edge) => edge.tier === "strong")]
         .map((edge) => ({edge, places, plain: null, own: false}));
       [list, key] = [edges, places.key];

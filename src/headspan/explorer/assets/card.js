@@ -28,8 +28,8 @@ headspan.card = (() => {
     const line = (edge) => make("tr", {class: edge.tier.replace(" ", "-"), "data-pair": `${edge.src}-${edge.dst}-${edge.pairing}`},
       make("td", {}, headLink(edge[side])),
       make("td", {}, make("span", {class: `pairing ${edge.pairing}`}, edge.pairing)),
-      make("td", {class: "score"}, make("i", {class: edge.pairing, style: {width: `${(100 * edge.score) / most}%`}}),
-        make("b", {style: {left: `${(100 * edge.expected) / most}%`}, title: `expected ${number(edge.expected)}`})),
+      make("td", {class: "score"}, make("div", {class: "bars"}, make("i", {class: edge.pairing, style: {width: `${(100 * edge.score) / most}%`}}),
+        make("b", {style: {left: `${(100 * edge.expected) / most}%`}, title: `expected ${number(edge.expected)}`}))),
       make("td", {class: "value"}, number(edge.score)),
       make("td", {class: "expected"}, number(edge.expected)),
       make("td", {class: "p", title: edge.nulls.map(headspan.words.against).join("; ")}, p(edge.q, "q")));
@@ -71,15 +71,20 @@ headspan.card = (() => {
       make("span", {class: "quiet"}, headspan.words.upper(edge.nulls.map(headspan.words.against).join("; ")) + "."));
     return make("section", {class: "pair", "data-pair-of": `${label}-${other}`}, make("h3", {}, "With ", headLink(other)),
       found.length ? found.map(line) : make("p", {class: "quiet"}, "This pair is not among those the page carries."),
-      ...found.flatMap((edge) => pairTexts(`${edge.src}-${edge.dst}-${edge.pairing}`)),
+      ...pairTexts(found),
       headspan.live?.pair(label, other) ?? "");
   }
 
-  /* What lenses say of single pairs, such as the channels between two heads. */
-  const pairTexts = (key) => (record.pair_texts ?? []).flatMap((about) => {
-    const lines = about.of[key] ?? [];
-    return lines.length ? [make("div", {class: "pair-text"}, make("h4", {}, about.title), make("ul", {}, lines.map((line) => make("li", {}, line))))] : [];
+  /* What lenses say of the chosen pair, such as the channels between two heads. */
+  const pairTexts = (found) => (record.pair_texts ?? []).flatMap(({title, of, rest}) => {
+    const lines = found.flatMap((edge) => (of[`${edge.src}-${edge.dst}-${edge.pairing}`] ?? []).map((line) => make("li", {},
+      make("span", {class: `pairing ${edge.pairing}`}, edge.pairing), " ", unbroken(line))));
+    if (!lines.length && !(rest && found.length)) return [];
+    return [make("div", {class: "pair-text"}, make("h4", {}, title), lines.length ? make("ul", {}, lines) : make("p", {class: "quiet"}, rest))];
   });
+
+  /* The number of a test stays on one line with its name. */
+  const unbroken = (text) => text.split(/([pqz] [=<] \d[\d.]*(?:e-?\d+)?)/).map((part, i) => (i % 2 ? make("span", {class: "whole"}, part) : part));
 
   function factLine(label, {title, column, expected, p: pColumn, of}) {
     const value = fact(label, column);

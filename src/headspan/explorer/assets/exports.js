@@ -1,7 +1,7 @@
 "use strict";
 /* Exactly what the diagram draws, as a file: SVG and PNG with the colors on the screen, GraphML and CSV with the numbers. */
 headspan.exports = (() => {
-  const STYLES = ["fill", "stroke", "stroke-width", "opacity", "font-family", "font-size", "font-weight", "stroke-opacity"];
+  const STYLES = ["fill", "stroke", "stroke-width", "opacity", "font-family", "font-size", "font-weight", "stroke-opacity", "stroke-dasharray"];
   const name = () => `${headspan.record.model.name.replace(/[^A-Za-z0-9._-]+/g, "-")}-wiring`;
 
   /* A picture of its own: every element carries the style that the page gives it. */
@@ -15,7 +15,7 @@ headspan.exports = (() => {
       for (const each of ["class", "tabindex", "role", "aria-pressed"]) copies[i].removeAttribute(each);
     });
     copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-    const back = headspan.dom.svg("rect", {width: "100%", height: "100%", fill: getComputedStyle(headspan.root).backgroundColor});
+    const back = headspan.dom.svg("rect", {width: "100%", height: "100%", fill: getComputedStyle(headspan.root).getPropertyValue("--paper").trim()});
     copy.prepend(back);
     return new XMLSerializer().serializeToString(copy);
   }
@@ -33,23 +33,29 @@ headspan.exports = (() => {
 
   const drawn = () => headspan.wiring.diagram.edges();
 
+  /* Edges of other nodes than heads have a score of their own kind, and so columns of their own. */
   function csv() {
-    const {metric} = headspan.state.get();
-    const nulls = headspan.record.pairs.nulls.flatMap((each) => [`expected_${each}`, `p_${each}`, `q_${each}`]);
-    return headspan.csv.rows(["src", "dst", "pairing", "tier", metric, ...nulls], drawn().reverse().map((edge) => [edge.src, edge.dst,
-      edge.pairing, edge.tier, edge.score, ...headspan.record.pairs.nulls.flatMap((each) => {
-        const found = edge.nulls.find((one) => one.name === each);
-        return [found?.expected ?? NaN, found?.p ?? NaN, found?.q ?? NaN];
-      })]));
+    const {metric} = headspan.state.get(), edges = drawn().reverse(), {more, pairs} = headspan.record;
+    const nulls = pairs.nulls.flatMap((each) => [`expected_${each}`, `p_${each}`, `q_${each}`]);
+    const numbers = (edge, name) => {
+      const found = edge.nulls.find((one) => one.name === name);
+      return [found?.expected ?? NaN, found?.p ?? NaN, found?.q ?? NaN];
+    };
+    const others = edges.some((edge) => edge.words) ? [more.metric, `expected_${more.metric}`, `p_${more.metric}`, `q_${more.metric}`] : [];
+    return headspan.csv.rows(["src", "dst", "pairing", "tier", metric, ...nulls, ...others], edges.map((edge) => [edge.src, edge.dst,
+      edge.pairing, edge.tier, edge.words ? NaN : edge.score, ...pairs.nulls.flatMap((each) => numbers(edge, each)),
+      ...(others.length ? [edge.words ? edge.score : NaN, ...numbers(edge, "expected")] : [])]));
   }
 
   const escaped = (value) => String(value).replace(/[&<>"]/g, (each) => ({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})[each]);
 
   function graphml() {
-    const edges = drawn(), labels = [...new Set(edges.flatMap((edge) => [edge.src, edge.dst]))];
+    const {metric} = headspan.state.get();
+    const edges = drawn().map((edge) => ({...edge, metric: edge.words ? headspan.record.more.metric : metric}));
+    const labels = [...new Set(edges.flatMap((edge) => [edge.src, edge.dst]))];
     const keys = [["layer", "node", "long"], ["kind", "node", "string"], ["sets", "node", "string"], ["pairing", "edge", "string"],
-      ["tier", "edge", "string"], ["score", "edge", "double"], ["expected", "edge", "double"], ["q", "edge", "double"]];
-    const data = (key, value) => (Number.isNaN(value) ? "" : `<data key="${key}">${escaped(value)}</data>`);
+      ["tier", "edge", "string"], ["metric", "edge", "string"], ["score", "edge", "double"], ["expected", "edge", "double"], ["q", "edge", "double"]];
+    const data = (key, value) => (value === null || value === undefined || Number.isNaN(value) ? "" : `<data key="${key}">${escaped(value)}</data>`);
     const node = (label) => {
       const {layer, kind} = headspan.labels.read(label);
       return `<node id="${escaped(label)}">${data("layer", layer)}${data("kind", kind)}${data("sets", headspan.sets.of(label).join("; "))}</node>`;
@@ -57,7 +63,7 @@ headspan.exports = (() => {
     return `<?xml version="1.0" encoding="UTF-8"?>\n<graphml xmlns="http://graphml.graphdrawing.org/xmlns">\n${
       keys.map(([id, of, type]) => `<key id="${id}" for="${of}" attr.name="${id}" attr.type="${type}"/>`).join("\n")}\n<graph edgedefault="directed">\n${
       labels.map(node).join("\n")}\n${edges.map((edge) => `<edge source="${escaped(edge.src)}" target="${escaped(edge.dst)}">${
-        ["pairing", "tier", "score", "expected", "q"].map((key) => data(key, edge[key])).join("")}</edge>`).join("\n")}\n</graph>\n</graphml>\n`;
+        ["pairing", "tier", "metric", "score", "expected", "q"].map((key) => data(key, edge[key])).join("")}</edge>`).join("\n")}\n</graph>\n</graphml>\n`;
   }
 
   async function save(kind) {

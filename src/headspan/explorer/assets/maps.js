@@ -3,7 +3,6 @@
    the largest value; between tokens, or between words (summed over a word's keys, averaged over its queries). */
 headspan.maps = (() => {
   const {make, headLink} = headspan.dom;
-  const {number} = headspan.words;
   const made = new Map();
   let level = "token";
 
@@ -65,14 +64,14 @@ headspan.maps = (() => {
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${map.title} of ${label}, ${n} by ${n}`);
     const shade = make("div", {class: "shade"});
-    const tokens = texts.map((text, i) => make("span", {tabindex: "0", "data-token": i, onpointerenter: () => look(i), onfocus: () => look(i)}, shown(text)));
+    const tokens = texts.map((text, i) => make("span", {tabindex: "0", "data-token": i, class: map.words && i > 0 && map.words[i] === map.words[i - 1] ? "inner" : null, onpointerenter: () => look(i), onfocus: () => look(i)}, shown(text)));
     const look = (i, j = null) => {
       tokens.forEach((token, k) => {
         token.style.setProperty("--share", `${Math.round(100 * Math.sqrt(values[i][k] ?? 0))}%`);
         token.classList.toggle("asking", k === i);
       });
       const best = j ?? values[i].indexOf(Math.max(...values[i]));
-      note.textContent = `${shown(texts[i])} → ${shown(texts[best])}: ${number(values[i][best], 2)}`;
+      note.textContent = `“${shown(texts[i])}” attends ${j === null ? "most " : ""}to “${shown(texts[best])}”: ${values[i][best].toFixed(2)}`;
       Object.assign(shade.style, {top: `${(100 * i) / n}%`, height: `${100 / n}%`, left: `${(100 * best) / n}%`, width: `${100 / n}%`});
     };
     canvas.addEventListener("pointermove", (event) => {
@@ -84,7 +83,8 @@ headspan.maps = (() => {
       level = level === "token" ? "word" : "token";
       headspan.maps.changed();
     }, {class: "small", "data-level": level}) : null;
-    const block = make("div", {class: "map", "data-map": label}, make("div", {class: "map-picture"}, canvas, shade),
+    const block = make("div", {class: "map", "data-map": label}, make("div", {class: "map-frame"},
+      make("div", {class: "map-picture"}, canvas, shade), make("span", {class: "axis-name"}, "row: attends · column: attended to")),
       make("div", {class: "map-text"}, make("div", {class: "tokens"}, tokens), note, toggle));
     look(n - 1);
     return block;
@@ -101,14 +101,15 @@ headspan.maps = (() => {
     const lines = layers.map((layer) => {
       const first = of(map, `L${layer}H0`);
       if (!first) return null;
-      const size = Math.min(first.values.length, 48), gap = Math.max(2, Math.round(size / 10)), canvas = make("canvas", {role: "img",
+      const size = Math.min(first.values.length, 48), gap = Math.max(2, Math.round(size / 8)), canvas = make("canvas", {role: "img",
         "aria-label": `${map.title}, heads of layer ${layer}`, "data-layer": layer});
       [canvas.width, canvas.height] = [heads * (size + gap) - gap, size];
-      canvas.addEventListener("click", (event) => {
+      const under = (event) => {
         const box = canvas.getBoundingClientRect();
-        const head = Math.min(heads - 1, Math.floor(((event.clientX - box.left) / box.width) * (canvas.width + gap) / (size + gap)));
-        headspan.card.open(`L${layer}H${head}`);
-      });
+        return `L${layer}H${Math.min(heads - 1, Math.floor(((event.clientX - box.left) / box.width) * (canvas.width + gap) / (size + gap)))}`;
+      };
+      canvas.addEventListener("click", (event) => headspan.card.open(under(event)));
+      canvas.addEventListener("pointermove", (event) => { canvas.title = under(event); });
       canvas.paint = () => {
         const shades = colors();
         for (let head = 0; head < heads; head++)
@@ -119,14 +120,15 @@ headspan.maps = (() => {
         ring.hidden = head === null;
         Object.assign(ring.style, {left: `${(100 * head * (size + gap)) / canvas.width}%`, width: `${(100 * size) / canvas.width}%`, top: 0, height: "100%"});
       };
-      return make("div", {class: "map-line", "data-layer": layer}, make("span", {}, `L${layer}`), make("div", {class: "map-row"}, canvas, ring));
+      return make("div", {class: "map-line", "data-layer": layer}, make("span", {}, `L${layer}`), make("div", {class: "map-row",
+        style: {"--cell": `${(100 * size) / (size + gap)}%`, "--period": `${(100 * (size + gap)) / canvas.width}%`}}, canvas, ring));
     }).filter(Boolean);
     const seen = new IntersectionObserver((entries) => {
       for (const {target, isIntersecting} of entries) if (isIntersecting && !target.dataset.painted) {
         target.dataset.painted = "yes";
         target.paint();
       }
-    });
+    }, {rootMargin: "200px"});
     for (const line of lines) seen.observe(line.querySelector("canvas"));
     const show = (label) => {
       const {layer, head, kind} = headspan.labels.read(label);
@@ -135,7 +137,9 @@ headspan.maps = (() => {
     };
     const repaint = () => lines.forEach((line) => { if (line.querySelector("canvas").dataset.painted) line.querySelector("canvas").paint(); });
     const paintAll = () => lines.forEach((line) => line.querySelector("canvas").paint());
-    return {element: make("div", {class: "map-grid"}, make("div", {style: {"--maps": heads}}, lines), big), show, repaint, paintAll};
+    return {element: make("div", {class: "map-grid"}, make("div", {style: {"--maps": heads}},
+      make("div", {class: "map-line numbers", "aria-hidden": "true"}, make("span", {}), make("div", {class: "map-row"},
+        Array.from({length: heads}, (_, head) => make("b", {}, `H${head}`)))), lines), big), show, repaint, paintAll};
   }
 
   let grids = [];

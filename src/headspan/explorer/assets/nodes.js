@@ -19,7 +19,9 @@ headspan.nodes = (() => {
     function state(node, view, busy) {
       const chosen = node.id === view.head || node.id === view.with, count = busy.get(node.id) ?? 0;
       const words = [node.id, ...headspan.sets.of(node.id, view), `${count} pairs drawn`].join(", ");
-      return {class: `node ${node.kind}${chosen ? " chosen" : ""}${count || chosen ? "" : " quiet"}`, "aria-label": words,
+      // Until a head is chosen, the card is about the most interesting one.
+      const carded = !view.head && node.id === headspan.record.interesting;
+      return {class: `node ${node.kind}${chosen ? " chosen" : ""}${carded ? " carded" : ""}${count || chosen ? "" : " quiet"}`, "aria-label": words,
         "aria-pressed": chosen ? "true" : "false"};
     }
 

@@ -51,6 +51,8 @@ headspan.panels = (() => {
       const {across, up} = plan.at(place++);
       next[x] = {...named(layout, x, all), domain: across};
       next[y] = {...named(layout, y, all), domain: up};
+      // The panels of a row have one title between them, before the first.
+      if (across[0] > 0 && !layout[y]?.title?.text) delete next[y].title;
       if (own) next.annotations.push({...own, x: (across[0] + across[1]) / 2, y: up[1]});
     }
     for (const key of ["legend", "legend2"]) if (next[key]) next[key] = moved(next[key], plot / plan.tall);

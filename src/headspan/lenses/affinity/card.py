@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from headspan.dims import HeadLabel
 from headspan.lenses.affinity.schema import KERNEL
 from headspan.lenses.affinity.wiring import composing_pairings, edges, graph_null, metrics_of
 from headspan.result import Result
@@ -24,8 +25,12 @@ def phrases(result: Result) -> dict[str, str]:
     # By score, as the lists of a card are: what is read most is not what is read most above its null.
     standing = every[every["tier"].isin(STANDING)].sort_values("score", ascending=False, kind="stable")
     found = {str(label): NONE for side in ("src", "dst") for label in every[side].unique()}
-    partners = {side: standing.drop_duplicates(side).set_index(side) for side in ("src", "dst")}
-    counts = standing["src"].value_counts().add(standing["dst"].value_counts(), fill_value=0)
+    group = int(result.attrs["n_heads"]) // int(result.attrs["n_kv_heads"])
+    # What a kv head reads, the heads that share it read.
+    reads = standing.assign(dst=[_readers(label, group) for label in standing["dst"]]).explode("dst")
+    partners = {"src": standing.drop_duplicates("src").set_index("src"), "dst": reads.drop_duplicates("dst")}
+    partners["dst"] = partners["dst"].set_index("dst")
+    counts = standing["src"].value_counts().add(reads["dst"].value_counts(), fill_value=0)
     for label in counts.index:
         told = []
         if label in partners["dst"].index:
@@ -37,6 +42,14 @@ def phrases(result: Result) -> dict[str, str]:
         n = int(counts[label])
         found[str(label)] = f"{' and '.join(told)}; {n} of its pairs stand{'s' if n == 1 else ''} out"
     return found
+
+
+def _readers(label: str, group: int) -> list[str]:
+    """A head, and if it is a kv head also the heads that share it."""
+    head = HeadLabel.parse(label)
+    if not head.kv:
+        return [label]
+    return [label, *(str(HeadLabel(head.layer, head.head * group + place)) for place in range(group))]
 
 
 def _numbers(edge: pd.Series, null: str) -> str:

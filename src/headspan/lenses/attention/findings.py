@@ -76,13 +76,14 @@ def _sinks(data: xr.Dataset) -> Iterator[Finding]:
         return
     places, counts = np.unique(where.values[heavy].astype(int), return_counts=True)
     position = int(places[counts.argmax()])
-    verb = "gives" if heavy.sum() == 1 else "give"
+    verb, own = ("gives", "its") if heavy.sum() == 1 else ("give", "their")
     text = str(data["token_text"].values[position])
+    most = int(counts.max())
+    which = "" if heavy.sum() == 1 else "all of them " if most == heavy.sum() else f"{most} of them "
     yield Finding(
         LENS,
-        f"{int(heavy.sum())} of {mass.size} heads {verb} a single position more than {percent(SINK)} of their "
-        "attention, "
-        f"{int(counts.max())} of them position {position} ({text!r}); uniform attention would give {percent(uniform)}.",
+        f"{int(heavy.sum())} of {mass.size} heads {verb} more than {percent(SINK)} of {own} attention to a single "
+        f"position, {which}to position {position} ({text!r}); uniform attention would give {percent(uniform)}.",
         value=float(mass.max()),
         expected=uniform,
         evidence=f"Largest share: {_largest(mass)}. {UNIFORM} {ONE_PROMPT}",

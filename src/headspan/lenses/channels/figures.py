@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import plotly.graph_objects as go
 import xarray as xr
@@ -83,10 +85,14 @@ def pair_scatter(result: Result, pairings: list[str]) -> go.Figure:
         ends = [float(np.nanmin(x)), float(np.nanmax(x))]
         line = go.Scatter(x=ends, y=ends, mode="lines", line={"color": CHANCE, "dash": "dot"}, showlegend=False)
         figure.add_trace(line.update(hoverinfo="skip"), 1, place)
-        _name_strongest(figure, result.dataset(f"top/{pairing}"), place)
+        spans = [float(np.ptp(np.log10(each[known & (each > 0)]))) for each in (x, y)]
+        _name_strongest(figure, result.dataset(f"top/{pairing}"), place, spans)
     null = result.attrs["null"]
-    figure.update_xaxes(title_text=f"expected ({null})", type="log", nticks=6)
-    figure.update_yaxes(type="log")
+    # Written out: a logarithmic axis would name its ticks 2 and 5 between the powers of ten.
+    ticks = [digit * 10.0**power for power in range(-6, 1) for digit in (1, 2, 5)]
+    named = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks], "tickangle": 0}
+    figure.update_xaxes(title_text=f"expected ({null})", **named)
+    figure.update_yaxes(**named)
     figure.update_yaxes(title_text="coupling of the leading channel", col=1)
     return styled(figure, "The leading channel of every pair; colored: q < 0.05, dotted: as expected", 430)
 
@@ -103,14 +109,16 @@ def _drawn(places: np.ndarray, ratio: np.ndarray | None) -> np.ndarray:
     return np.asarray(places[np.sort(np.argsort(-ratio, kind="stable")[:DOTS])])
 
 
-def _name_strongest(figure: go.Figure, node: xr.Dataset, column: int) -> None:
-    """Labels of the channels that stand out most, where they do not lie on each other."""
+def _name_strongest(figure: go.Figure, node: xr.Dataset, column: int, spans: Sequence[float]) -> None:
+    """Labels of the channels that stand out most, where they do not lie on each other; `spans` of the axes."""
     first = node.isel(null=0)
     placed: list[tuple[float, float]] = []
+    # A label is nearly half as wide as a panel, and as high as a line of text.
+    wide, tall = 0.45 * spans[0], 0.07 * spans[1]
     for place in range(min(3 * NAMED, node.sizes["channel"])):
         one = first.isel(channel=place)
         x, y = (float(np.log10(one[name])) for name in ("coupling_null", "coupling"))
-        near = any(abs(x - a) < 0.12 and abs(y - b) < 0.05 for a, b in placed)
+        near = any(abs(x - a) < wide and abs(y - b) < tall for a, b in placed)
         if float(one["coupling_q"]) < SIGNIFICANT and not near and len(placed) < NAMED:
             placed.append((x, y))
             figure.add_annotation(

@@ -38,11 +38,9 @@ def _labeled(data: xr.Dataset, heads: dict[str, list[str]]) -> Iterator[Finding]
     here = data.sel(prompt=REPEATED)
     for name, labels in heads.items():
         best = here.sel(head=labels[0])
-        more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
         yield Finding(
             LENS,
-            f"{name.replace('_', '-').capitalize()} heads, which {TASKS[name]}: {', '.join(labels[:SHOWN])}{more}; "
-            f"{len(labels)} of {here.sizes['head']}. The highest score is {float(best[name]):.2f} (uniform attention: "
+            f"{_kind(name, labels, here.sizes['head'])} {float(best[name]):.2f} (uniform attention: "
             f"{float(best[f'{name}_null']):.2f}).",
             value=float(best[name]),
             expected=float(best[f"{name}_null"]),
@@ -51,6 +49,17 @@ def _labeled(data: xr.Dataset, heads: dict[str, list[str]]) -> Iterator[Finding]
             reference=DETECTORS[name],
             weight=0.75 if name in ("induction", "previous_token") else 0.45,
         )
+
+
+def _kind(name: str, labels: list[str], heads: int) -> str:
+    """Which heads are of a kind and what they do, up to their score."""
+    kind = name.replace("_", "-")
+    if len(labels) == 1:
+        task = TASKS[name].replace("attend ", "attends ").replace("their", "its")
+        return f"{labels[0]} is the only {kind} head of {heads}: it {task}, with score"
+    more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
+    shown = f"{', '.join(labels[:SHOWN])}{more}"
+    return f"{len(labels)} of {heads} heads are {kind} heads, which {TASKS[name]}: {shown}. The highest score is"
 
 
 def _unlabeled(data: xr.Dataset, labeled: dict[str, list[str]]) -> Iterator[Finding]:

@@ -47,11 +47,13 @@ def entropy_by_layer(result: xr.Dataset) -> go.Figure:
 
 
 def alpha_sweep(result: xr.Dataset) -> go.Figure:
-    """Entropy, self mass and argmax mass against alpha on the left, perplexity on the right."""
+    """Entropy, self mass and argmax mass against alpha on the left, perplexity on the right where the model has one."""
     chosen = result.isel(setting=np.flatnonzero(np.isfinite(result["alpha"].values)))
     chosen = chosen.isel(setting=np.argsort(chosen["alpha"].values))
     means = chosen[["relative_entropy", "self_mass", "argmax_mass"]].mean(("layer", "head"))
-    figure = make_subplots(1, 2, subplot_titles=("attention", "perplexity of the prompt"), horizontal_spacing=0.1)
+    scored = bool(chosen["perplexity"].notnull().any())
+    titles = ("attention", "perplexity of the prompt")[: 1 + scored]
+    figure = make_subplots(1, len(titles), subplot_titles=titles, horizontal_spacing=0.1)
     lines = (
         ("relative entropy", means["relative_entropy"], BLUE, "solid"),
         ("of the heads' mean pattern", chosen["averaged_relative_entropy"].mean("layer"), BLUE, "dash"),
@@ -62,13 +64,15 @@ def alpha_sweep(result: xr.Dataset) -> go.Figure:
         trace = go.Scatter(x=chosen["alpha"].values, y=values.values, name=name, mode="lines+markers")
         figure.add_trace(trace.update(line={"color": color, "dash": dash}), 1, 1)
     figure.add_hline(y=float(result["self_mass_null"]), line={"color": CHANCE, "dash": "dot"}, row=1, col=1)
-    perplexity = go.Scatter(x=chosen["alpha"].values, y=chosen["perplexity"].values, mode="lines+markers")
-    figure.add_trace(perplexity.update(line={"color": ORANGE}, showlegend=False, name="perplexity"), 1, 2)
+    if scored:
+        perplexity = go.Scatter(x=chosen["alpha"].values, y=chosen["perplexity"].values, mode="lines+markers")
+        figure.add_trace(perplexity.update(line={"color": ORANGE}, showlegend=False, name="perplexity"), 1, 2)
     # Written out: a logarithmic axis would name its ticks 2 and 5 between the powers of ten.
     ticks = [alpha for alpha in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0) if _within(alpha, chosen["alpha"].values)]
     figure.update_xaxes(type="log", title_text="alpha", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
     figure.update_yaxes(range=[-0.02, 1.05], row=1, col=1)
-    figure.update_yaxes(type="log", row=1, col=2)
+    if scored:
+        figure.update_yaxes(type="log", row=1, col=2)
     figure.update_layout(legend={"y": -0.22})
     return styled(figure, "Singular values of W<sub>Q</sub> and W<sub>K</sub> times alpha; gray: uniform", 400)
 

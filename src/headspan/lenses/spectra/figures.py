@@ -34,10 +34,12 @@ def _subscript(kind: str) -> str:
 def figures(result: Result) -> dict[str, go.Figure]:
     """All figures that this result has the numbers for."""
     drawn: dict[str, go.Figure] = {}
+    if _layered(result):
+        # First, because the histograms below it are as tall as there are kinds of matrices.
+        drawn["Spectra by layer"] = layer_summaries(result)
     if _panels(result):
         drawn["Singular values and the law of random matrices"] = value_histograms(result)
     if _layered(result):
-        drawn["Spectra by layer"] = layer_summaries(result)
         drawn["Squared singular values of all layers"] = layer_curves(result)
     if "alignment" in result and result["alignment"].trace_z.notnull().any():
         drawn["Base alignment"] = alignment_map(result)

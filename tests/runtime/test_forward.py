@@ -151,7 +151,7 @@ def test_a_model_that_takes_no_softmax_is_refused(gpt2: RunnableModel, monkeypat
 
 
 def test_a_partial_checkpoint_is_refused_by_what_it_lacks(gpt2_attention: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="cannot be run: the checkpoint is partial, it lacks W_E, MLP"):
+    with pytest.raises(UnsupportedModel, match="cannot be run: this checkpoint has no W_E and no MLP"):
         open_runnable(gpt2_attention)
 
 

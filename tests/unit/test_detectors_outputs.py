@@ -126,7 +126,7 @@ def test_weights_alone_suffice_for_identity(gpt2_attention: Path) -> None:
     document = json.loads(run("detect", str(gpt2_attention), "--weights-only", "--json"))
     lowest = min(document["heads"], key=lambda row: row["identity_weights"])
     assert lowest["head"] == "L4H7"
-    with pytest.raises(HeadspanError, match="cannot be run: the checkpoint is partial"):
+    with pytest.raises(HeadspanError, match="cannot be run: this checkpoint has no"):
         run("detect", str(gpt2_attention))
 
 

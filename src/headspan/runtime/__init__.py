@@ -76,7 +76,7 @@ def checkpoint_obstacle(checkpoint: Checkpoint, stack: str | None) -> str | None
         return f"headspan runs models through transformers, which has no {checkpoint.family}; open the original model"
     lacking = [part for part in stored.missing() if part != "W_U"]
     if lacking:
-        return f"the checkpoint is partial, it lacks {', '.join(lacking)}; open the complete one"
+        return f"this checkpoint has no {' and no '.join(lacking)}; open the complete one"
     if checkpoint.packing is not None and checkpoint.unread:
         return (
             f"its tensor '{checkpoint.unread[0].name}' is quantized ({checkpoint.packing}) in a way that headspan does "

@@ -111,4 +111,4 @@ def test_a_partial_checkpoint_is_said_where_only_a_baseline_is_left(gpt2: Checkp
     (claim,) = (claim for claim in all_claims() if claim.id == "8.3")
     found = examine(claim, models={"stories": gpt2})
     assert found.verdict == "baseline"
-    assert "stories was given, but the checkpoint is partial" in found.on
+    assert "stories was given, but this checkpoint has no" in found.on

@@ -36,10 +36,16 @@ def _departures(data: xr.Dataset) -> Iterator[Finding]:
     angles = np.degrees(data["angles_RQ_RK_null"].values)
     rest = [str(label) for label in data["head"].values[q >= LEVEL]]
     tail = f" Not significant: {_listed(rest)}." if rest and more + less else ""
+    told = (
+        f"Query and key space overlap more than expected under the null in {more} of {tested} heads, less in "
+        f"{less or 'none'} (q < {LEVEL:g}).{tail}"
+        if more + less
+        else f"In none of {tested} heads do query and key space overlap more or less than random subspaces "
+        f"(q < {LEVEL:g})."
+    )
     yield Finding(
         LENS,
-        f"Query and key space overlap more than expected under the null in {more} of {tested} heads, less in "
-        f"{less or 'none'} (q < {LEVEL:g}).{tail}",
+        told,
         value=float(more + less),
         expected=0.0,
         evidence=(

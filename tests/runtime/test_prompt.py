@@ -137,7 +137,7 @@ def test_obstacles_are_known_before_anything_is_loaded(
     gpt2_attention: Path, stories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run_obstacle(open_checkpoint(stories)) is None
-    assert "partial" in (run_obstacle(open_checkpoint(gpt2_attention)) or "")
+    assert "no W_E and no MLP" in (run_obstacle(open_checkpoint(gpt2_attention)) or "")
     monkeypatch.setattr("headspan.runtime.find_spec", lambda name: None)
     assert "headspan[run]" in (run_obstacle(open_checkpoint(stories)) or "")
 

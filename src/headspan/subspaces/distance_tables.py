@@ -115,9 +115,11 @@ def _from_kernels(S: Subspace, T: Subspace, kernels: Float[Tensor, "n m"], dista
     square = KERNEL_FACTORS[distance] * (least - kernels).clamp(min=0)
     found = torch.where(least > 0, square.sqrt(), torch.nan)
     # The difference has an error of eps times the dimension: what is not far above it is had from sines.
-    for i, j in ((least > 0) & (square < least * epsilon(kernels) ** 0.25)).nonzero().tolist():
-        if S is not T or i != j:
-            found[i, j] = DISTANCES[distance](principal_angles(S[i], T[j]))
+    near = (least > 0) & (square < least * epsilon(kernels) ** 0.25)
+    for i, j in (near.triu(1) if S is T else near).nonzero().tolist():
+        found[i, j] = DISTANCES[distance](principal_angles(S[i], T[j]))
+        if S is T:
+            found[j, i] = found[i, j]
     return found
 
 
